@@ -1,0 +1,75 @@
+"""JobContext: what a handler may know of its attempt and say while it runs.
+
+Made by worker/attempt.py for each attempt. Its flags are set from other threads (claim,
+deadlines, shutdown); a handler only reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from .exceptions import InvalidOption, LeaseLost
+from .failures import clean_text
+
+logger = logging.getLogger("django_jobqueue.job")
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptFlags:
+    """What others tell a running attempt."""
+
+    stopping: bool = False
+    cancelled: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """The first argument, named `context`, of a handler with takes_context=True."""
+
+    job_id: UUID
+    job_type: str
+    # From 1.
+    attempt: int
+    max_attempts: int
+    # When this attempt times out.
+    deadline: datetime
+    logger: logging.Logger = logger
+    _flags: AttemptFlags = field(default_factory=AttemptFlags, repr=False)
+    _report: Callable[[dict[str, Any]], None] = field(
+        default=lambda progress: None, repr=False
+    )
+
+    @property
+    def stopping(self) -> bool:
+        """True once the worker shuts down: end soon, or raise Snooze to go on later."""
+        return self._flags.stopping
+
+    @property
+    def cancelled(self) -> bool:
+        """True once somebody asked to cancel this job."""
+        return self._flags.cancelled
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Say how far the job is, from 0 to 1. Does not wait for the database.
+
+        Raises LeaseLost when the job was taken away: there is nobody left to tell.
+        """
+        if self._flags.lost:
+            raise LeaseLost
+        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise InvalidOption(
+                f"progress() takes a fraction from 0 to 1, not {fraction!r}."
+            )
+        self._report(
+            {"fraction": round(float(fraction), 4), "note": clean_text(str(note))}
+        )
+
+    def idempotency_key(self, name: str = "") -> str:
+        """Return a text that is the same in every attempt and after every requeue."""
+        return f"{self.job_id}:{name}" if name else str(self.job_id)

@@ -1,0 +1,404 @@
+"""Handlers: @job on a function, @handler on a class, and the registry of both.
+
+A row names its handler; the registry is the only way from that name to code. Decorators
+register at import; apps.py imports every `jobs` and `tasks` module when Django is ready.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import update_wrapper
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+from .context import JobContext
+from .exceptions import HandlerError, InvalidArguments, InvalidOption, UnknownJobType
+from .joboptions import read_max_attempts, read_priority, read_timeout
+from .options import Options, check_queue_name
+from .outcomes import Backoff, BackoffCallable, RetryPolicy, exponential, read_backoff
+
+if TYPE_CHECKING:
+    from .lifecycle.enqueue import JobSpec
+    from .models import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound="type[BaseHandler]")
+
+JOB_TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Mapping[Any, Any]
+
+
+class Handler(Generic[P, R]):
+    """A registered function or class; calling it runs the plain function."""
+
+    def __init__(
+        self,
+        target: Callable[P, R] | type[BaseHandler],
+        *,
+        name: str,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | None = None,
+        backoff: Any = None,
+        retry_on: RetryOn | None = None,
+        discard_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        databases: list[str] | tuple[str, ...] = (),
+        atomic: bool = False,
+        takes_context: bool = False,
+    ) -> None:
+        update_wrapper(self, target)
+        self.target = target
+        self.name = _check_name(name)
+        self.is_class = isinstance(target, type)
+        self.function = target.execute if self.is_class else target  # type: ignore[union-attr]
+        self.is_async = inspect.iscoroutinefunction(self.function)
+        self.takes_context = takes_context
+        self.signature = inspect.signature(self.function)
+        self.atomic = atomic
+        self.databases = tuple(databases)
+        self.given: dict[str, Any] = {}
+        try:
+            self.queue = "default" if queue is None else check_queue_name(queue)
+            self.priority = 0 if priority is None else read_priority(priority)
+            self.max_attempts = (
+                None if max_attempts is None else read_max_attempts(max_attempts)
+            )
+            self.timeout = None if timeout is None else read_timeout(timeout)
+            self.backoff = None if backoff is None else read_backoff(backoff)
+            self.retry_on = _read_retry_on(retry_on)
+        except InvalidOption as error:
+            raise HandlerError(f"The handler {name!r}: {error}") from error
+        self.discard_on = _read_classes("discard_on", discard_on)
+        self._check()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name}>"
+
+    def using(self, **options: Any) -> Handler[P, R]:
+        """Return this handler with options for the jobs enqueued through it."""
+        from .joboptions import read_job_options
+
+        read_job_options({**self.given, **options})
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.given = {**self.given, **options}
+        return copy
+
+    def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
+        """Return a JobSpec for enqueue_many."""
+        from .lifecycle.enqueue import JobSpec
+
+        return JobSpec(self.name, self.make_payload(args, kwargs), **self.given)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Enqueue one call; in the caller's transaction, if there is one."""
+        from .models import Job
+
+        payload = self.make_payload(args, kwargs)
+        return Job.objects.enqueue(self.name, payload, **self.given)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """See enqueue()."""
+        from .models import Job
+
+        payload = self.make_payload(args, kwargs)
+        return await Job.objects.aenqueue(self.name, payload, **self.given)
+
+    def make_payload(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Give positional arguments their names: a payload has no positions."""
+        if not args:
+            return dict(kwargs)
+        if self.is_class:
+            raise InvalidArguments(
+                f"{self.name} takes keyword arguments only; they become its params."
+            )
+        names = list(self.signature.parameters)[1 if self.takes_context else 0 :]
+        if len(args) > len(names):
+            raise InvalidArguments(self._describe_arguments("too many arguments"))
+        named = dict(zip(names, args, strict=False))
+        if repeated := named.keys() & kwargs.keys():
+            fault = f"two values for {', '.join(sorted(repeated))}"
+            raise InvalidArguments(self._describe_arguments(fault))
+        return {**named, **kwargs}
+
+    def check_arguments(self, payload: Mapping[str, Any]) -> None:
+        """Raise InvalidArguments if the handler cannot be called with the payload."""
+        if self.is_class:
+            return
+        first = (None,) if self.takes_context else ()
+        try:
+            self.signature.bind(*first, **payload)
+        except TypeError as error:
+            raise InvalidArguments(self._describe_arguments(str(error))) from None
+
+    def call(self, context: JobContext, args: list[Any], payload: dict[str, Any]) -> R:
+        """Run the handler; for an async one, return its coroutine."""
+        if self.is_class:
+            instance = self.target()  # type: ignore[call-arg]
+            instance.context = context  # type: ignore[attr-defined]
+            return instance.execute(payload)  # type: ignore[attr-defined,no-any-return]
+        if self.takes_context:
+            return self.function(context, *args, **payload)  # type: ignore[return-value]
+        return self.function(*args, **payload)  # type: ignore[return-value]
+
+    def make_policy(
+        self,
+        options: Options,
+        *,
+        max_attempts: int | None,
+        backoff: Backoff | None,
+    ) -> RetryPolicy:
+        """Say what happens on failure: as the job says, then the handler, then the
+        settings."""
+        default = exponential(options.backoff_base, options.backoff_cap)
+        chosen: Backoff | BackoffCallable = backoff or self.backoff or default
+        return RetryPolicy(
+            max_attempts=max_attempts or self.max_attempts or options.max_attempts,
+            backoff=chosen,
+            retry_on=self.retry_on,
+            discard_on=self.discard_on,
+        )
+
+    def _describe_arguments(self, fault: str) -> str:
+        parameters = list(self.signature.parameters.values())
+        shown = self.signature.replace(
+            parameters=parameters[1:] if self.takes_context else parameters,
+            return_annotation=inspect.Signature.empty,
+        )
+        return (
+            f"{self.name} takes {shown}: {fault}. The keys of the payload are the "
+            f"handler's keyword arguments."
+        )
+
+    def _check(self) -> None:
+        first = next(iter(self.signature.parameters), None)
+        if self.takes_context and not self.is_class and first != "context":
+            raise HandlerError(
+                f"The handler {self.name!r} has takes_context=True, so its first "
+                f"argument must be named 'context'; it is {first!r}."
+            )
+        if self.is_async and (self.atomic or self.databases):
+            raise HandlerError(
+                f"The handler {self.name!r} is async, and Django has no async "
+                f"transactions: atomic=True and databases=… need a plain function."
+            )
+
+
+class BaseHandler:
+    """A handler with a class of its own: define `execute(self, params)`, sync or async.
+
+    One instance is made for each attempt; `self.context` is its JobContext.
+    """
+
+    context: JobContext
+    handler: ClassVar[Handler[..., Any]]
+
+    def execute(self, params: dict[str, Any]) -> Any:
+        raise HandlerError(f"{type(self).__name__} must define execute(self, params).")
+
+    @classmethod
+    def using(cls, **options: Any) -> Handler[..., Any]:
+        """See Handler.using()."""
+        return cls.handler.using(**options)
+
+    @classmethod
+    def spec(cls, **params: Any) -> JobSpec:
+        """See Handler.spec()."""
+        return cls.handler.spec(**params)
+
+    @classmethod
+    def enqueue(cls, **params: Any) -> Job:
+        """See Handler.enqueue()."""
+        return cls.handler.enqueue(**params)
+
+    @classmethod
+    async def aenqueue(cls, **params: Any) -> Job:
+        """See Handler.aenqueue()."""
+        return await cls.handler.aenqueue(**params)
+
+
+@overload
+def job(name: Callable[P, R], /) -> Handler[P, R]: ...
+@overload
+def job(
+    name: str | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    priority: int | None = None,
+    max_attempts: int | None = None,
+    timeout: timedelta | float | None = None,
+    backoff: Any = None,
+    retry_on: RetryOn | None = None,
+    discard_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    databases: list[str] | tuple[str, ...] = (),
+    atomic: bool = False,
+    takes_context: bool = False,
+) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
+def job(name: Any = None, /, **options: Any) -> Any:
+    """Make a function a handler: `@job`, `@job("name")` or `@job(queue="mail")`."""
+    if callable(name):
+        return _register_function(name, None, {})
+
+    def decorate(function: Callable[P, R]) -> Handler[P, R]:
+        return _register_function(function, name, options)
+
+    return decorate
+
+
+def handler(name: str, **options: Any) -> Callable[[C], C]:
+    """Make a subclass of BaseHandler a handler: `@handler("email")`."""
+
+    def decorate(cls: C) -> C:
+        if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
+            raise HandlerError(
+                f"@handler({name!r}) goes on a subclass of BaseHandler, not on {cls!r}; "
+                f"for a function there is @job."
+            )
+        if cls.execute is BaseHandler.execute:
+            raise HandlerError(f"{cls.__name__} must define execute(self, params).")
+        cls.handler = Handler(cls, name=name, **options)
+        _register(cls.handler)
+        return cls
+
+    return decorate
+
+
+_registry: dict[str, Handler[..., Any]] = {}
+# (name, where the first stands, where the second stands), for the system check.
+duplicates: list[tuple[str, str, str]] = []
+
+
+def get_handler(name: str) -> Handler[..., Any]:
+    """Return the handler of that name. Raises UnknownJobType."""
+    try:
+        return _registry[name]
+    except (KeyError, TypeError):
+        raise UnknownJobType(_describe_unknown(name)) from None
+
+
+def find_handler(name: str) -> Handler[..., Any] | None:
+    """Return the handler of that name, or None."""
+    return _registry.get(name)
+
+
+def all_handlers() -> dict[str, Handler[..., Any]]:
+    """Return every registered handler by name."""
+    return dict(sorted(_registry.items()))
+
+
+def autodiscover() -> None:
+    """Import the `jobs` and `tasks` modules, or packages, of every installed app."""
+    for config in apps.get_app_configs():
+        for name in ("jobs", "tasks"):
+            if config.module and module_has_submodule(config.module, name):
+                module = import_module(f"{config.name}.{name}")
+                for found in walk_packages(
+                    getattr(module, "__path__", ()), f"{module.__name__}."
+                ):
+                    import_module(found.name)
+
+
+def _register_function(
+    function: Callable[P, R], name: str | None, options: dict[str, Any]
+) -> Handler[P, R]:
+    if isinstance(function, type) or not callable(function):
+        raise HandlerError(
+            f"@job goes on a function, not on {function!r}; for a class there is "
+            f"@handler."
+        )
+    if name is None:
+        name = f"{_find_app_label(function.__module__)}.{function.__name__}"
+    made = Handler(function, name=name, **_check_options(name, options))
+    _register(made)
+    return made
+
+
+def _register(new: Handler[..., Any]) -> None:
+    known = _registry.setdefault(new.name, new)
+    if known is new:
+        return
+    if _place(known) == _place(new):
+        # The same module imported again, as a reloader does.
+        _registry[new.name] = new
+    else:
+        duplicates.append((new.name, _place(known), _place(new)))
+
+
+def _place(made: Handler[..., Any]) -> str:
+    return f"{made.target.__module__}.{made.target.__qualname__}"
+
+
+def _find_app_label(module: str) -> str:
+    config = apps.get_containing_app_config(module) if apps.apps_ready else None
+    return config.label if config else module
+
+
+def _check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    known = set(inspect.signature(Handler.__init__).parameters) - {"self", "target"}
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise HandlerError(f"The handler {name!r} has no option {option!r}.{hint}")
+    return options
+
+
+def _check_name(name: Any) -> str:
+    if isinstance(name, str) and JOB_TYPE.fullmatch(name):
+        return name
+    raise HandlerError(
+        f"A job's name has 1 to 200 letters, digits, dots, colons, dashes or "
+        f"underscores, not {name!r}. Write @job('app.name')."
+    )
+
+
+def _read_classes(option: str, value: Any) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple | list) else (value,)
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise HandlerError(
+                f"{option} takes an exception class or a tuple of them, not {cls!r}."
+            )
+    return tuple(classes)
+
+
+def _read_retry_on(
+    value: RetryOn | None,
+) -> dict[type[BaseException], Backoff | BackoffCallable | None] | None:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        classes = _read_classes("retry_on", tuple(value))
+        return {
+            cls: None if value[cls] is None else read_backoff(value[cls])
+            for cls in classes
+        }
+    return dict.fromkeys(_read_classes("retry_on", value))
+
+
+def _describe_unknown(name: object) -> str:
+    near = difflib.get_close_matches(str(name), _registry, n=1)
+    if near:
+        hint = f"Did you mean {near[0]!r}?"
+    else:
+        hint = (
+            "Handlers are found in the `jobs` and `tasks` modules of the installed "
+            "apps; is the app in INSTALLED_APPS?"
+        )
+    return f"No handler is registered for the job type {name!r}. {hint}"

@@ -1,0 +1,176 @@
+"""What a caller may say about one job, checked before anything is written.
+
+`@job(...)`, `handler.using(...)`, `JobSpec(...)` and `Job.objects.enqueue(...)` all read
+their options here, so that a wrong value has one error, whoever passed it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.utils.timezone import is_aware
+
+from .exceptions import InvalidOption, InvalidPriority, InvalidTime
+from .options import check_queue_name
+from .outcomes import Backoff, read_backoff
+from .payloads import dump_json
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_KEY = 255
+_FAR = timedelta(days=36_500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options of one job, checked. None: the handler's, then the setting's."""
+
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    backoff: Backoff | None = None
+    unique_key: str | None = None
+    expires_at: datetime | None = None
+    # JSON texts, ready to be stored.
+    tags: str | None = None
+    meta: str | None = None
+
+
+def read_job_options(given: Mapping[str, Any]) -> JobOptions:
+    """Check the options of one job. Raises a subclass of InvalidOption."""
+    if not given:
+        return _NO_OPTIONS
+    checked = {}
+    for name, value in given.items():
+        if name not in _READERS:
+            raise InvalidOption(_describe_unknown(name))
+        if value is not None:
+            checked[name] = _READERS[name](value)
+    if checked.get("run_at") is not None and checked.get("delay") is not None:
+        raise InvalidTime(
+            "run_at and delay both say when the job starts; pass one of them."
+        )
+    return JobOptions(**checked)
+
+
+def read_priority(value: Any) -> int:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and MIN_PRIORITY <= value <= MAX_PRIORITY:
+        return int(value)
+    raise InvalidPriority(
+        f"A priority is a whole number from {MIN_PRIORITY} to {MAX_PRIORITY} (higher "
+        f"runs first), not {value!r}."
+    )
+
+
+def read_max_attempts(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 32_000:
+        return int(value)
+    raise InvalidOption(
+        f"max_attempts is a whole number from 1 to 32000, not {value!r}. "
+        f"1 means: never retry."
+    )
+
+
+def read_timeout(value: Any) -> timedelta:
+    timeout = _read_duration("timeout", value)
+    if timeout > timedelta():
+        return timeout
+    raise InvalidTime(
+        f"timeout is a timedelta or seconds above 0, not {value!r}. "
+        f"Leave it out for the handler's, then the setting's."
+    )
+
+
+def read_delay(value: Any) -> timedelta:
+    return _read_duration("delay", value)
+
+
+def _read_duration(name: str, value: Any) -> timedelta:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if is_number and 0 <= seconds <= _FAR.total_seconds():
+        return timedelta(seconds=seconds)
+    raise InvalidTime(
+        f"{name} is a timedelta or seconds, from 0 to 100 years, not {value!r}."
+    )
+
+
+def _read_moment(name: str) -> Callable[[Any], datetime]:
+    def read(value: Any) -> datetime:
+        if not isinstance(value, datetime):
+            raise InvalidTime(f"{name} is an aware datetime, not {value!r}.")
+        if not is_aware(value):
+            raise InvalidTime(
+                f"{name} is the naive datetime {value.isoformat()}; nobody knows which "
+                f"moment that is. Use django.utils.timezone.now() or make_aware()."
+            )
+        return value
+
+    return read
+
+
+def _read_backoff(value: Any) -> Backoff:
+    backoff = read_backoff(value)
+    if isinstance(backoff, Backoff):
+        return backoff
+    raise InvalidOption(
+        "A callable backoff belongs to the handler, since a row cannot hold it: "
+        "write @job(backoff=…), or pass seconds, a list, exponential() or linear()."
+    )
+
+
+def _read_unique_key(value: Any) -> str:
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_KEY and "\0" not in value:
+        if value.isprintable() or not any("\ud800" <= c <= "\udfff" for c in value):
+            return value
+    raise InvalidOption(
+        f"unique_key is a text of 1 to {LONGEST_KEY} characters without NUL, not "
+        f"{str(value)[:80]!r}. Hash what is longer."
+    )
+
+
+def _read_tags(value: Any) -> str:
+    if isinstance(value, list | tuple | set | frozenset):
+        tags = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        if all(isinstance(tag, str) and 0 < len(tag) <= 100 for tag in tags):
+            return dump_json(list(tags), name="tags")
+    raise InvalidOption(
+        f"tags is a list of texts of 1 to 100 characters, not {value!r}."
+    )
+
+
+def _read_meta(value: Any) -> str:
+    if isinstance(value, dict):
+        return dump_json(value, name="meta")
+    raise InvalidOption(f"meta is a dict that JSON can hold, not {value!r}.")
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "queue": lru_cache(maxsize=1000)(check_queue_name),
+    "priority": read_priority,
+    "run_at": _read_moment("run_at"),
+    "delay": read_delay,
+    "max_attempts": read_max_attempts,
+    "timeout": read_timeout,
+    "backoff": _read_backoff,
+    "unique_key": _read_unique_key,
+    "expires_at": _read_moment("expires_at"),
+    "tags": _read_tags,
+    "meta": _read_meta,
+}
+_NO_OPTIONS = JobOptions()
+
+
+def _describe_unknown(name: str) -> str:
+    known = [option.name for option in fields(JobOptions)]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+    return f"A job has no option {name!r}; {hint}"

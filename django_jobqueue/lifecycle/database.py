@@ -1,0 +1,98 @@
+"""Database: the handle every arrow takes, over Django's connection or a worker's own.
+
+An arrow asks `is_postgres` which version of itself to run. `now` of the arrows is for
+tests: in service, time is the database's (SQLite: the process's, there is no other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import connections, models, transaction
+from django.utils import timezone
+
+from ..options import get_options
+
+if TYPE_CHECKING:
+    import psycopg
+
+M = TypeVar("M", bound=models.Model)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """Where the jobs are, and through which connection this caller reaches them."""
+
+    alias: str
+    # A worker's own connection, in autocommit; None: Django's connection of this thread.
+    own: psycopg.Connection[Any] | None = None
+    # Run the portable version of each arrow, whatever the database is.
+    is_portable: bool = False
+
+    @property
+    def is_postgres(self) -> bool:
+        if self.own is not None:
+            return True
+        return connections[self.alias].vendor == "postgresql" and not self.is_portable
+
+    def execute(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
+        """Run one statement and return its rows."""
+        if self.own is not None:
+            return self.own.execute(statement, parameters).fetchall()
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.fetchall()
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """Open a transaction on Django's connection; the portable versions need it."""
+        return transaction.atomic(using=self.alias)
+
+    def read_clock(self, now: datetime | None) -> datetime:
+        """Return `now`, or the time of the database."""
+        if now is not None:
+            return now
+        if connections[self.alias].vendor != "postgresql":
+            return timezone.now()
+        [[found]] = self.execute(READ_CLOCK, {})
+        return found
+
+    def lock_rows(self, rows: models.QuerySet[M]) -> models.QuerySet[M]:
+        """Lock what is read, passing over what others hold, where there are row locks.
+
+        SQLite has none: there the surrounding transaction must be IMMEDIATE, as the
+        worker makes it.
+        """
+        features = connections[self.alias].features
+        return rows.select_for_update(
+            skip_locked=features.has_select_for_update_skip_locked,
+            no_key=features.has_select_for_no_key_update,
+        )
+
+
+READ_CLOCK = """
+    SELECT clock_timestamp()
+"""
+
+
+def get_database() -> Database:
+    """Return the jobs' database through Django's connection of this thread."""
+    return Database(alias=get_options().database)
+
+
+def make_rank(
+    run_at: datetime, now: datetime, *, priority: int, aging: timedelta
+) -> int:
+    """Return the rank a job gets when it becomes pending; lower is claimed first."""
+    microsecond = timedelta(microseconds=1)
+    waiting_since = (max(run_at, now) - _EPOCH) // microsecond
+    return waiting_since - priority * (aging // microsecond)
+
+
+def count_microseconds(duration: timedelta) -> int:
+    """Return a duration as the statements take it."""
+    return duration // timedelta(microseconds=1)

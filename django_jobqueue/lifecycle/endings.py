@@ -1,0 +1,103 @@
+"""What finish writes for each outcome, as plain values; shared by its two versions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import assert_never
+
+from ..failures import UNSTORABLE, Failure
+from ..outcomes import Cancelled, Died, GivenBack, Outcome, Retried, Succeeded
+from ..states import AttemptOutcome, JobStatus
+from .claim import Claim
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """One attempt that ended, to be written."""
+
+    claim: Claim
+    outcome: Outcome
+    # time.monotonic() when the handler was called; None: it never was.
+    started: float | None = None
+    # Seconds inside the handler.
+    ran: float = 0.0
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the handler was called: database time less this is the start."""
+        return None if self.started is None else time.monotonic() - self.started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """The columns that change when an attempt ends without death."""
+
+    status: str
+    label: str
+    delay: timedelta | None = None
+    # 1: the attempt does not count.
+    refund: int = 0
+    # 1: counts against the limit of forgiven trouble.
+    trouble: int = 0
+    is_unknown: bool = False
+    result: str | None = None
+    error: str = ""
+    failure: Failure = field(default_factory=Failure)
+
+
+def plan_move(outcome: Succeeded | Retried | GivenBack | Cancelled) -> Move:
+    """Say which columns an outcome changes."""
+    match outcome:
+        case Succeeded():
+            return Move(
+                status=JobStatus.SUCCEEDED,
+                label=AttemptOutcome.SUCCEEDED,
+                result=outcome.result,
+                error=outcome.note,
+                failure=Failure(message=outcome.note),
+            )
+        case Retried():
+            return Move(
+                status=JobStatus.SCHEDULED if outcome.delay else JobStatus.PENDING,
+                label=outcome.label,
+                delay=outcome.delay,
+                error=outcome.failure.short,
+                failure=outcome.failure,
+            )
+        case GivenBack():
+            return Move(
+                status=JobStatus.SCHEDULED if outcome.delay else JobStatus.PENDING,
+                label=outcome.label,
+                delay=outcome.delay,
+                refund=1,
+                trouble=int(outcome.is_trouble),
+                is_unknown=outcome.label == AttemptOutcome.UNKNOWN_HANDLER,
+                error=outcome.failure.short,
+                failure=outcome.failure,
+            )
+        case Cancelled():
+            return Move(
+                status=JobStatus.CANCELLED,
+                label=AttemptOutcome.CANCELLED,
+                error=outcome.reason,
+                failure=Failure(message=outcome.reason),
+            )
+        case _:
+            assert_never(outcome)
+
+
+def simplify(ending: Ending) -> Ending:
+    """Return the ending with constant texts: the database refused the real ones."""
+    outcome: Outcome
+    match ending.outcome:
+        case Succeeded():
+            outcome = Succeeded(None, note="The database refused the result.")
+        case Retried() | GivenBack() | Died():
+            outcome = replace(ending.outcome, failure=UNSTORABLE)
+        case Cancelled():
+            outcome = Cancelled("cancelled")
+        case _:
+            assert_never(ending.outcome)
+    return replace(ending, outcome=outcome)

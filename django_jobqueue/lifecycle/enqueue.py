@@ -1,0 +1,511 @@
+"""Enqueue: nothing → pending, or scheduled when its time has not come.
+
+Called by the public methods of Job.objects and of handlers, in the caller's transaction
+if there is one. Everything is checked before the INSERT, and a unique key is decided by
+the index (ON CONFLICT), so that no call ever aborts the caller's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from django.db import connections
+
+from ..exceptions import InvalidOption, JobQueueError, UniqueKeyBusy
+from ..handlers import get_handler
+from ..joboptions import JobOptions, read_job_options
+from ..models import Job
+from ..models.record import make_id
+from ..options import Options, get_options
+from ..payloads import dump_payload
+from ..states import JobStatus
+from .database import Database, count_microseconds, make_rank
+from .notify import notify_due_on_commit, notify_on_commit
+
+CHUNK = 1000
+TRIES = 3
+
+
+class JobSpec:
+    """One job to be enqueued: what enqueue_many takes. `id` is known beforehand."""
+
+    __slots__ = ("id", "job_type", "options", "payload")
+
+    def __init__(
+        self, job_type: str, payload: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        self.id: UUID = make_id()
+        self.job_type = job_type
+        self.payload: dict[str, Any] = {} if payload is None else payload
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"<JobSpec {self.job_type} {self.id}>"
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueCounts:
+    """How many jobs were made, and how many live ones already had the unique key."""
+
+    created: int = 0
+    existing: int = 0
+
+    def __add__(self, other: EnqueueCounts) -> EnqueueCounts:
+        return EnqueueCounts(
+            self.created + other.created, self.existing + other.existing
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A spec that was checked: the values of the row to be."""
+
+    id: UUID
+    job_type: str
+    queue: str
+    payload: str
+    priority: int
+    options: JobOptions
+
+
+def enqueue_job(spec: JobSpec, *, db: Database | None = None) -> Job:
+    """Insert one job and return it, or the live one that has its unique key."""
+    options = get_options()
+    db = db or Database(alias=options.database)
+    new = check_spec(spec, options)
+    insert = _insert_postgres if db.is_postgres else _insert_portable
+    for _ in range(TRIES):
+        job = insert(db, new, options)
+        if job is not None:
+            job.was_created = True
+            if job.status == JobStatus.PENDING:
+                notify_on_commit(db.alias, job.queue, job.rank)
+            else:
+                seconds = (job.run_at - job.created_at).total_seconds()
+                notify_due_on_commit(db.alias, seconds)
+            return job
+        # Someone has the key. It may end before we read it: then try again.
+        found = Job.objects.using(db.alias).filter(
+            job_type=new.job_type, unique_key=new.options.unique_key
+        )
+        if (job := found.first()) is not None:
+            job.was_created = False
+            return job
+    raise UniqueKeyBusy(
+        f"The unique key {new.options.unique_key!r} of {new.job_type} was taken and "
+        f"freed on each of {TRIES} tries. Enqueue again."
+    )
+
+
+def enqueue_jobs(
+    specs: Iterable[JobSpec], *, atomic: bool = False, db: Database | None = None
+) -> EnqueueCounts:
+    """Insert any number of jobs in chunks, in constant memory."""
+    options = get_options()
+    db = db or Database(alias=options.database)
+    counts = EnqueueCounts()
+    started = 0
+    with db.atomic() if atomic else nullcontext():
+        for chunk in _read_chunks(specs):
+            try:
+                news = _check_chunk(chunk, options, start=started)
+                counts += _insert_chunk(db, news, options)
+            except JobQueueError as error:
+                # Rolled back as a whole: nothing of it was written.
+                error.counts = EnqueueCounts() if atomic else counts
+                raise
+            started += len(chunk)
+    return counts
+
+
+def check_spec(spec: JobSpec, options: Options) -> NewJob:
+    """Check everything about one job. Raises a JobQueueError, touches no database."""
+    if not isinstance(spec, JobSpec):
+        raise InvalidOption(
+            f"enqueue_many takes JobSpec(job_type, payload, …) or handler.spec(…), "
+            f"not {spec!r}."
+        )
+    handler = get_handler(spec.job_type)
+    payload = dump_payload(spec.payload, limit=options.max_payload_bytes)
+    handler.check_arguments(spec.payload)
+    given = read_job_options(spec.options)
+    return NewJob(
+        spec.id,
+        handler.name,
+        handler.queue if given.queue is None else given.queue,
+        payload,
+        handler.priority if given.priority is None else given.priority,
+        given,
+    )
+
+
+def _read_chunks(specs: Iterable[JobSpec]) -> Iterator[list[JobSpec]]:
+    """Read a chunk whole before it is sent: the generator may query the same database."""
+    iterator = iter(specs)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+def _check_chunk(chunk: list[JobSpec], options: Options, *, start: int) -> list[NewJob]:
+    news = []
+    for index, spec in enumerate(chunk, start):
+        try:
+            news.append(check_spec(spec, options))
+        except JobQueueError as error:
+            error.index = index
+            raise
+    return news
+
+
+INSERT_JOB = """
+    INSERT INTO jobqueue_job (
+        id,
+        job_type,
+        queue,
+        payload,
+        status,
+        priority,
+        rank,
+        run_at,
+        max_attempts,
+        timeout,
+        backoff,
+        created_at,
+        unique_key,
+        expires_at,
+        tags,
+        meta
+    )
+    SELECT
+        %(id)s::uuid,
+        %(job_type)s::text,
+        %(queue)s::text,
+        %(payload)s::jsonb,
+        CASE WHEN due.run_at > due.now THEN 'scheduled' ELSE 'pending' END,
+        %(priority)s::smallint,
+        (extract(epoch FROM greatest(due.run_at, due.now)) * 1000000)::bigint
+            - %(priority)s::bigint * %(aging)s::bigint,
+        due.run_at,
+        %(max_attempts)s::integer,
+        %(timeout)s::interval,
+        %(backoff)s::jsonb,
+        due.now,
+        %(unique_key)s::text,
+        %(expires_at)s::timestamptz,
+        coalesce(%(tags)s::jsonb, '[]'),
+        coalesce(%(meta)s::jsonb, '{}')
+    FROM (
+        SELECT
+            clock.now,
+            coalesce(
+                %(run_at)s::timestamptz,
+                clock.now + coalesce(%(delay)s::interval, '0')
+            ) AS run_at
+        FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+    ) AS due
+    ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
+    RETURNING status, rank, run_at, created_at
+"""
+
+
+def _insert_postgres(db: Database, new: NewJob, options: Options) -> Job | None:
+    given = new.options
+    rows = db.execute(
+        INSERT_JOB,
+        {
+            "id": new.id,
+            "job_type": new.job_type,
+            "queue": new.queue,
+            "payload": new.payload,
+            "priority": new.priority,
+            "aging": count_microseconds(options.aging),
+            "run_at": given.run_at,
+            "delay": given.delay,
+            "max_attempts": given.max_attempts,
+            "timeout": given.timeout,
+            "backoff": _dump_backoff(given),
+            "unique_key": given.unique_key,
+            "expires_at": given.expires_at,
+            "tags": given.tags,
+            "meta": given.meta,
+        },
+    )
+    return _make_job(db, new, *rows[0]) if rows else None
+
+
+def _insert_portable(db: Database, new: NewJob, options: Options) -> Job | None:
+    job = _plan_job(db, new, db.read_clock(None), options)
+    Job.objects.using(db.alias).bulk_create([job], ignore_conflicts=True)
+    if new.options.unique_key is not None:
+        if not Job.objects.using(db.alias).filter(pk=new.id).exists():
+            return None
+    return job
+
+
+def _plan_job(db: Database, new: NewJob, now: datetime, options: Options) -> Job:
+    run_at = _find_run_at(new, now)
+    rank = make_rank(run_at, now, priority=new.priority, aging=options.aging)
+    status = JobStatus.SCHEDULED if run_at > now else JobStatus.PENDING
+    return _make_job(db, new, status, rank, run_at, now)
+
+
+def _make_job(
+    db: Database, new: NewJob, status: str, rank: int, run_at: datetime, now: datetime
+) -> Job:
+    """Build the model without reading the row back."""
+    given = new.options
+    job = Job(
+        id=new.id,
+        job_type=new.job_type,
+        queue=new.queue,
+        payload=json.loads(new.payload),
+        args=[],
+        status=status,
+        priority=new.priority,
+        rank=rank,
+        run_at=run_at,
+        attempts=0,
+        max_attempts=given.max_attempts,
+        crashes=0,
+        lost=0,
+        given_back=0,
+        lease_token=0,
+        timeout=given.timeout,
+        backoff=given.backoff and given.backoff.dump(),
+        created_at=now,
+        isolate=False,
+        error="",
+        unique_key=given.unique_key,
+        expires_at=given.expires_at,
+        tags=json.loads(given.tags or "[]"),
+        meta=json.loads(given.meta or "{}"),
+    )
+    job._state.adding = False
+    job._state.db = db.alias
+    return job
+
+
+def _dump_backoff(given: JobOptions) -> str | None:
+    return None if given.backoff is None else json.dumps(given.backoff.dump())
+
+
+def _insert_chunk(db: Database, news: list[NewJob], options: Options) -> EnqueueCounts:
+    """Insert one chunk, in a transaction of its own if the caller has none."""
+    now = db.read_clock(None)
+    with db.atomic():
+        if not db.is_postgres:
+            return _insert_chunk_portable(db, news, options, now=now)
+        keyed = [new for new in news if new.options.unique_key is not None]
+        plain = [new for new in news if new.options.unique_key is None]
+        _copy_jobs(db, plain, options, now=now)
+        created = _insert_keyed_jobs(db, keyed, options, now=now)
+        _notify_chunk(db, news, options, now=now)
+        return EnqueueCounts(len(plain) + created, len(keyed) - created)
+
+
+def _notify_chunk(
+    db: Database, news: list[NewJob], options: Options, *, now: datetime
+) -> None:
+    """Say the best of each queue, and what is due first."""
+    best: dict[str, int] = {}
+    delays = []
+    for new in news:
+        run_at = _find_run_at(new, now)
+        if run_at > now:
+            delays.append(run_at - now)
+        else:
+            best[new.queue] = max(new.priority, best.get(new.queue, new.priority))
+    for queue, priority in best.items():
+        rank = make_rank(now, now, priority=priority, aging=options.aging)
+        notify_on_commit(db.alias, queue, rank)
+    if delays:
+        notify_due_on_commit(db.alias, min(delays).total_seconds())
+
+
+def _find_run_at(new: NewJob, now: datetime) -> datetime:
+    given = new.options
+    return given.run_at or (now + given.delay if given.delay else now)
+
+
+def _insert_chunk_portable(
+    db: Database, news: list[NewJob], options: Options, *, now: datetime
+) -> EnqueueCounts:
+    jobs = [_plan_job(db, new, now, options) for new in news]
+    rows = Job.objects.using(db.alias)
+    rows.bulk_create(jobs, ignore_conflicts=True)
+    created = sum(
+        rows.filter(pk__in=[job.pk for job in jobs[start : start + 500]]).count()
+        for start in range(0, len(jobs), 500)
+    )
+    return EnqueueCounts(created, len(jobs) - created)
+
+
+COPY_JOBS = """
+    COPY jobqueue_job (
+        id,
+        job_type,
+        queue,
+        payload,
+        status,
+        priority,
+        rank,
+        run_at,
+        max_attempts,
+        timeout,
+        backoff,
+        created_at,
+        expires_at,
+        tags,
+        meta
+    )
+    FROM STDIN
+"""
+
+
+def _copy_jobs(
+    db: Database, news: list[NewJob], options: Options, *, now: datetime
+) -> None:
+    if not news:
+        return
+    with connections[db.alias].cursor() as cursor, cursor.copy(COPY_JOBS) as copy:
+        for row in _plan_rows(news, options, now=now):
+            copy.write_row(row)
+
+
+INSERT_KEYED_JOBS = """
+    INSERT INTO jobqueue_job (
+        id,
+        job_type,
+        queue,
+        payload,
+        status,
+        priority,
+        rank,
+        run_at,
+        max_attempts,
+        timeout,
+        backoff,
+        created_at,
+        expires_at,
+        tags,
+        meta,
+        unique_key
+    )
+    SELECT
+        id,
+        job_type,
+        queue,
+        payload::jsonb,
+        status,
+        priority,
+        rank,
+        run_at,
+        max_attempts,
+        timeout,
+        backoff::jsonb,
+        created_at,
+        expires_at,
+        tags::jsonb,
+        meta::jsonb,
+        unique_key
+    FROM unnest(
+        %(ids)s::uuid[],
+        %(job_types)s::text[],
+        %(queues)s::text[],
+        %(payloads)s::text[],
+        %(statuses)s::text[],
+        %(priorities)s::smallint[],
+        %(ranks)s::bigint[],
+        %(run_ats)s::timestamptz[],
+        %(max_attempts)s::integer[],
+        %(timeouts)s::interval[],
+        %(backoffs)s::text[],
+        %(created_ats)s::timestamptz[],
+        %(expires_ats)s::timestamptz[],
+        %(tags)s::text[],
+        %(metas)s::text[],
+        %(unique_keys)s::text[]
+    ) AS new (
+        id,
+        job_type,
+        queue,
+        payload,
+        status,
+        priority,
+        rank,
+        run_at,
+        max_attempts,
+        timeout,
+        backoff,
+        created_at,
+        expires_at,
+        tags,
+        meta,
+        unique_key
+    )
+    ORDER BY job_type, unique_key
+    ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
+    RETURNING id
+"""
+KEYED_PARAMETERS = (
+    "ids",
+    "job_types",
+    "queues",
+    "payloads",
+    "statuses",
+    "priorities",
+    "ranks",
+    "run_ats",
+    "max_attempts",
+    "timeouts",
+    "backoffs",
+    "created_ats",
+    "expires_ats",
+    "tags",
+    "metas",
+)
+
+
+def _insert_keyed_jobs(
+    db: Database, news: list[NewJob], options: Options, *, now: datetime
+) -> int:
+    """Insert the jobs with a unique key; the order keeps two bulks from a deadlock."""
+    if not news:
+        return 0
+    columns = zip(*_plan_rows(news, options, now=now), strict=True)
+    parameters = dict(zip(KEYED_PARAMETERS, map(list, columns), strict=True))
+    parameters["unique_keys"] = [new.options.unique_key for new in news]
+    return len(db.execute(INSERT_KEYED_JOBS, parameters))
+
+
+def _plan_rows(
+    news: list[NewJob], options: Options, *, now: datetime
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of each row, in the order of the columns above."""
+    for new in news:
+        given = new.options
+        run_at = _find_run_at(new, now)
+        yield (
+            new.id,
+            new.job_type,
+            new.queue,
+            new.payload,
+            "scheduled" if run_at > now else "pending",
+            new.priority,
+            make_rank(run_at, now, priority=new.priority, aging=options.aging),
+            run_at,
+            given.max_attempts,
+            given.timeout,
+            _dump_backoff(given),
+            now,
+            given.expires_at,
+            given.tags or "[]",
+            given.meta or "{}",
+        )

@@ -1,0 +1,629 @@
+"""Finish: running → succeeded, scheduled (retry, snooze), pending (release), cancelled,
+or the dead letters.
+
+Called by the worker's finish loop with whatever ended meanwhile, and by atomic jobs
+inside their own transaction. One gate for every end: each statement names id, lease
+token, status and worker, so that the late write of a rescued attempt is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..exceptions import LeaseLost
+from ..options import Options
+from ..outcomes import Died, Succeeded
+from ..states import JobStatus
+from .database import Database, count_microseconds
+from .endings import Ending, Move, plan_move, simplify
+from .finish_portable import finish_portable
+
+
+@dataclass(slots=True)
+class FinishReport:
+    """What became of a batch of endings."""
+
+    done: list[Ending] = field(default_factory=list)
+    # Somebody else holds the row: to be written with the next batch.
+    busy: list[Ending] = field(default_factory=list)
+    # The job was taken away: nothing was written.
+    lost: list[Ending] = field(default_factory=list)
+    # {queue: lowest rank} of the jobs that became pending, to notify workers.
+    pending: dict[str, int] = field(default_factory=dict)
+
+
+def finish_attempts(
+    db: Database,
+    endings: Sequence[Ending],
+    *,
+    worker_id: UUID,
+    options: Options,
+    now: datetime | None = None,
+) -> FinishReport:
+    """Write the ends of attempts; each statement commits by itself.
+
+    A row that another transaction holds, or a text that the database refuses, delays or
+    spoils that one job only.
+    """
+    report = FinishReport()
+    if not db.is_postgres:
+        finish_portable(
+            db, endings, report, worker_id=worker_id, options=options, now=now
+        )
+        return report
+    quick = [ending for ending in endings if _is_quick(ending)]
+    moved = [
+        ending
+        for ending in endings
+        if not isinstance(ending.outcome, Died) and not _is_quick(ending)
+    ]
+    died = [ending for ending in endings if isinstance(ending.outcome, Died)]
+    shared = {"worker_id": worker_id, "now": now}
+    kept = {**shared, **_read_retention(options)}
+    is_kept = options.retention["succeeded"].age != timedelta()
+    write_quick = _write_succeeded if is_kept else _delete_succeeded
+    _write_batch(db, quick, report, write_quick, kept if is_kept else shared)
+    aging = count_microseconds(options.aging)
+    _write_batch(db, moved, report, _write_moved, {**kept, "aging": aging})
+    _write_batch(db, died, report, _write_died, shared)
+    return report
+
+
+def finish_in_transaction(
+    db: Database, ending: Ending, *, worker_id: UUID, options: Options
+) -> None:
+    """Write the end of an atomic job inside its own open transaction.
+
+    Waits for the row if somebody else holds it. Raises LeaseLost if the job was taken
+    away: the caller must roll back.
+    """
+    if not db.is_postgres:
+        report = FinishReport()
+        finish_portable(db, [ending], report, worker_id=worker_id, options=options)
+        if not report.done:
+            raise LeaseLost
+        return
+    db.execute(
+        LOCK_OWN_JOB,
+        {
+            "id": ending.claim.id,
+            "token": ending.claim.lease_token,
+            "worker_id": worker_id,
+        },
+    )
+    aging = count_microseconds(options.aging)
+    shared = {"worker_id": worker_id, "now": None, "aging": aging}
+    written = _write_moved(db, [ending], {**shared, **_read_retention(options)})
+    if not written:
+        raise LeaseLost
+
+
+# Held by others for a moment (an admin page, a progress write): wait, do not skip.
+LOCK_OWN_JOB = """
+    SELECT id
+    FROM jobqueue_job
+    WHERE
+        id = %(id)s::uuid
+        AND lease_token = %(token)s::bigint
+        AND status = 'running'
+        AND worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
+    FOR NO KEY UPDATE
+"""
+
+
+def _is_quick(ending: Ending) -> bool:
+    """Tell whether nothing but the success is to be written: the usual case.
+
+    After an earlier claim (token above 1) the job has a history that goes on.
+    """
+    outcome = ending.outcome
+    return (
+        type(outcome) is Succeeded
+        and not outcome.note
+        and ending.claim.lease_token == 1
+    )
+
+
+def _read_retention(options: Options) -> dict[str, timedelta | None]:
+    return {
+        "keep_succeeded": options.retention["succeeded"].age,
+        "keep_cancelled": options.retention["cancelled"].age,
+    }
+
+
+# (id, queue, rank if it became pending) of the rows that were written.
+_Written = list[tuple[UUID, str | None, int | None]]
+_Write = Callable[[Database, Sequence[Ending], Mapping[str, Any]], _Written]
+
+
+def _write_batch(
+    db: Database,
+    endings: Sequence[Ending],
+    report: FinishReport,
+    write: _Write,
+    shared: Mapping[str, Any],
+) -> None:
+    """Write one batch; halve it when the database refuses a value in it."""
+    if not endings:
+        return
+    try:
+        written = write(db, endings, shared)
+    except Exception as error:
+        if not _is_refusal(error):
+            raise
+        if len(endings) > 1:
+            middle = len(endings) // 2
+            _write_batch(db, endings[:middle], report, write, shared)
+            _write_batch(db, endings[middle:], report, write, shared)
+            return
+        [ending] = endings
+        written = (_write_died if isinstance(ending.outcome, Died) else _write_moved)(
+            db, [simplify(ending)], {"aging": 0, **shared}
+        )
+    done = {id for id, _, _ in written}
+    for _, queue, rank in written:
+        if queue is not None and rank is not None:
+            report.pending[queue] = min(rank, report.pending.get(queue, rank))
+    missing = []
+    for ending in endings:
+        (report.done if ending.claim.id in done else missing).append(ending)
+    _settle(db, missing, report, worker_id=shared["worker_id"])
+
+
+def _is_refusal(error: Exception) -> bool:
+    cause = error.__cause__ or error
+    state = getattr(cause, "sqlstate", None) or ""
+    return state[:2] in {"22", "23", "54"}
+
+
+WRITE_SUCCEEDED = """
+    WITH ended AS MATERIALIZED (
+        SELECT given.id, given.result, given.age
+        FROM unnest(
+            %(ids)s::uuid[],
+            %(tokens)s::bigint[],
+            %(results)s::text[],
+            %(ages)s::float8[]
+        ) AS given (id, token, result, age)
+        CROSS JOIN LATERAL (
+            SELECT job.id
+            FROM jobqueue_job AS job
+            WHERE
+                job.id = given.id
+                AND job.lease_token = given.token
+                AND job.status = 'running'
+                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS owned
+    ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    )
+    UPDATE jobqueue_job AS job
+    SET
+        status = 'succeeded',
+        worker_id = NULL,
+        unique_key = NULL,
+        unknown_since = NULL,
+        error = '',
+        result = ended.result::jsonb,
+        started_at = clock.now - ended.age * interval '1 second',
+        finished_at = clock.now,
+        finished_by = %(worker_id)s::uuid,
+        prune_at = clock.now + %(keep_succeeded)s::interval
+    FROM ended, clock
+    WHERE job.id = ended.id
+    RETURNING job.id, NULL, NULL
+"""
+
+
+def _write_succeeded(
+    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
+) -> _Written:
+    parameters = {
+        **shared,
+        "ids": [ending.claim.id for ending in endings],
+        "tokens": [ending.claim.lease_token for ending in endings],
+        "results": [ending.outcome.result for ending in endings],  # type: ignore[union-attr]
+        "ages": [ending.age for ending in endings],
+    }
+    return db.execute(WRITE_SUCCEEDED, parameters)
+
+
+DELETE_SUCCEEDED = """
+    WITH ended AS MATERIALIZED (
+        SELECT given.id
+        FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) AS given (id, token)
+        CROSS JOIN LATERAL (
+            SELECT job.id
+            FROM jobqueue_job AS job
+            WHERE
+                job.id = given.id
+                AND job.lease_token = given.token
+                AND job.status = 'running'
+                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
+            FOR UPDATE SKIP LOCKED
+        ) AS owned
+    )
+    DELETE FROM jobqueue_job
+    WHERE id = ANY(ARRAY(SELECT id FROM ended))
+    RETURNING id, NULL, NULL
+"""
+
+
+def _delete_succeeded(
+    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
+) -> _Written:
+    """RETENTION 0: a success leaves nothing behind."""
+    parameters = {
+        "worker_id": shared["worker_id"],
+        "ids": [ending.claim.id for ending in endings],
+        "tokens": [ending.claim.lease_token for ending in endings],
+    }
+    return db.execute(DELETE_SUCCEEDED, parameters)
+
+
+WRITE_MOVED = """
+    WITH clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    ),
+    ended AS MATERIALIZED (
+        SELECT given.*
+        FROM unnest(
+            %(ids)s::uuid[],
+            %(tokens)s::bigint[],
+            %(statuses)s::text[],
+            %(delays)s::interval[],
+            %(refunds)s::integer[],
+            %(troubles)s::integer[],
+            %(unknowns)s::boolean[],
+            %(results)s::text[],
+            %(errors)s::text[],
+            %(ages)s::float8[],
+            %(numbers)s::integer[],
+            %(labels)s::text[],
+            %(exception_classes)s::text[],
+            %(messages)s::text[],
+            %(tracebacks)s::text[]
+        ) AS given (
+            id,
+            token,
+            status,
+            delay,
+            refund,
+            trouble,
+            is_unknown,
+            result,
+            error,
+            age,
+            number,
+            label,
+            exception_class,
+            message,
+            traceback
+        )
+        CROSS JOIN LATERAL (
+            SELECT job.id
+            FROM jobqueue_job AS job
+            WHERE
+                job.id = given.id
+                AND job.lease_token = given.token
+                AND job.status = 'running'
+                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS owned
+    ),
+    moved AS (
+        UPDATE jobqueue_job AS job
+        SET
+            status = ended.status,
+            worker_id = NULL,
+            attempts = job.attempts - ended.refund,
+            given_back = job.given_back + ended.trouble,
+            unknown_since = CASE
+                WHEN ended.is_unknown THEN coalesce(job.unknown_since, clock.now)
+            END,
+            error = ended.error,
+            result = ended.result::jsonb,
+            started_at = clock.now - ended.age * interval '1 second',
+            run_at = CASE
+                WHEN ended.status IN ('pending', 'scheduled')
+                THEN clock.now + coalesce(ended.delay, '0')
+                ELSE job.run_at
+            END,
+            rank = CASE
+                WHEN ended.status = 'pending'
+                THEN (extract(epoch FROM clock.now) * 1000000)::bigint
+                    - job.priority * %(aging)s::bigint
+                ELSE job.rank
+            END,
+            unique_key = CASE
+                WHEN ended.status IN ('pending', 'scheduled') THEN job.unique_key
+            END,
+            finished_at = CASE
+                WHEN ended.status IN ('succeeded', 'cancelled') THEN clock.now
+            END,
+            finished_by = %(worker_id)s::uuid,
+            prune_at = CASE ended.status
+                WHEN 'succeeded' THEN clock.now + %(keep_succeeded)s::interval
+                WHEN 'cancelled' THEN clock.now + %(keep_cancelled)s::interval
+            END
+        FROM ended, clock
+        WHERE job.id = ended.id
+        RETURNING job.id, job.queue, job.rank, job.status
+    ),
+    noted AS (
+        INSERT INTO jobqueue_attempt (
+            job_id,
+            lease_token,
+            number,
+            worker_id,
+            started_at,
+            finished_at,
+            outcome,
+            exception_class,
+            message,
+            traceback
+        )
+        SELECT
+            ended.id,
+            ended.token,
+            ended.number,
+            %(worker_id)s::uuid,
+            clock.now - ended.age * interval '1 second',
+            clock.now,
+            ended.label,
+            ended.exception_class,
+            ended.message,
+            ended.traceback
+        FROM ended
+        JOIN moved ON moved.id = ended.id
+        CROSS JOIN clock
+        WHERE
+            ended.label <> 'succeeded'
+            OR ended.token > 1
+        ON CONFLICT (job_id, lease_token) DO NOTHING
+    )
+    SELECT
+        moved.id,
+        CASE WHEN moved.status = 'pending' THEN moved.queue END,
+        CASE WHEN moved.status = 'pending' THEN moved.rank END
+    FROM moved
+"""
+
+
+def _write_moved(
+    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
+) -> _Written:
+    moves: list[Move] = [plan_move(ending.outcome) for ending in endings]  # type: ignore[arg-type]
+    parameters = {
+        **shared,
+        "ids": [ending.claim.id for ending in endings],
+        "tokens": [ending.claim.lease_token for ending in endings],
+        "statuses": [str(move.status) for move in moves],
+        "delays": [move.delay for move in moves],
+        "refunds": [move.refund for move in moves],
+        "troubles": [move.trouble for move in moves],
+        "unknowns": [move.is_unknown for move in moves],
+        "results": [move.result for move in moves],
+        "errors": [move.error for move in moves],
+        "ages": [ending.age for ending in endings],
+        "numbers": [ending.claim.attempt for ending in endings],
+        "labels": [str(move.label) for move in moves],
+        "exception_classes": [move.failure.exception_class for move in moves],
+        "messages": [move.failure.message for move in moves],
+        "tracebacks": [move.failure.traceback for move in moves],
+    }
+    return db.execute(WRITE_MOVED, parameters)
+
+
+WRITE_DIED = """
+    WITH clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    ),
+    ended AS MATERIALIZED (
+        SELECT given.*
+        FROM unnest(
+            %(ids)s::uuid[],
+            %(tokens)s::bigint[],
+            %(reasons)s::text[],
+            %(errors)s::text[],
+            %(fingerprints)s::text[],
+            %(ages)s::float8[],
+            %(numbers)s::integer[],
+            %(labels)s::text[],
+            %(exception_classes)s::text[],
+            %(messages)s::text[],
+            %(tracebacks)s::text[]
+        ) AS given (
+            id,
+            token,
+            reason,
+            error,
+            fingerprint,
+            age,
+            number,
+            label,
+            exception_class,
+            message,
+            traceback
+        )
+        CROSS JOIN LATERAL (
+            SELECT job.id
+            FROM jobqueue_job AS job
+            WHERE
+                job.id = given.id
+                AND job.lease_token = given.token
+                AND job.status = 'running'
+                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
+            FOR UPDATE SKIP LOCKED
+        ) AS owned
+    ),
+    removed AS (
+        DELETE FROM jobqueue_job
+        WHERE id = ANY(ARRAY(SELECT id FROM ended))
+        RETURNING
+            id,
+            job_type,
+            queue,
+            payload,
+            args,
+            priority,
+            run_at,
+            attempts,
+            max_attempts,
+            crashes,
+            lost,
+            given_back,
+            lease_token,
+            timeout,
+            backoff,
+            created_at,
+            claimed_at,
+            unknown_since,
+            isolate,
+            unique_key,
+            concurrency_key,
+            expires_at,
+            progress,
+            tags,
+            meta
+    ),
+    buried AS (
+        INSERT INTO jobqueue_deadjob (
+            id,
+            job_type,
+            queue,
+            payload,
+            args,
+            priority,
+            run_at,
+            attempts,
+            max_attempts,
+            crashes,
+            lost,
+            given_back,
+            lease_token,
+            timeout,
+            backoff,
+            created_at,
+            claimed_at,
+            unknown_since,
+            isolate,
+            unique_key,
+            concurrency_key,
+            expires_at,
+            progress,
+            tags,
+            meta,
+            finished_by,
+            started_at,
+            error,
+            reason,
+            fingerprint,
+            died_at
+        )
+        SELECT
+            removed.*,
+            %(worker_id)s::uuid,
+            clock.now - ended.age * interval '1 second',
+            ended.error,
+            ended.reason,
+            ended.fingerprint,
+            clock.now
+        FROM removed
+        JOIN ended ON ended.id = removed.id
+        CROSS JOIN clock
+        RETURNING id
+    ),
+    noted AS (
+        INSERT INTO jobqueue_attempt (
+            job_id,
+            lease_token,
+            number,
+            worker_id,
+            started_at,
+            finished_at,
+            outcome,
+            exception_class,
+            message,
+            traceback
+        )
+        SELECT
+            ended.id,
+            ended.token,
+            ended.number,
+            %(worker_id)s::uuid,
+            clock.now - ended.age * interval '1 second',
+            clock.now,
+            ended.label,
+            ended.exception_class,
+            ended.message,
+            ended.traceback
+        FROM ended
+        JOIN buried ON buried.id = ended.id
+        CROSS JOIN clock
+        ON CONFLICT (job_id, lease_token) DO NOTHING
+    )
+    SELECT id, NULL, NULL
+    FROM buried
+"""
+
+
+def _write_died(
+    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
+) -> _Written:
+    deaths = [ending.outcome for ending in endings if isinstance(ending.outcome, Died)]
+    failures = [death.failure for death in deaths]
+    parameters = {
+        "worker_id": shared["worker_id"],
+        "now": shared["now"],
+        "ids": [ending.claim.id for ending in endings],
+        "tokens": [ending.claim.lease_token for ending in endings],
+        "reasons": [str(death.reason) for death in deaths],
+        "errors": [failure.short for failure in failures],
+        "fingerprints": [failure.fingerprint for failure in failures],
+        "ages": [ending.age for ending in endings],
+        "numbers": [ending.claim.attempt for ending in endings],
+        "labels": [str(death.label) for death in deaths],
+        "exception_classes": [failure.exception_class for failure in failures],
+        "messages": [failure.message for failure in failures],
+        "tracebacks": [failure.traceback for failure in failures],
+    }
+    return db.execute(WRITE_DIED, parameters)
+
+
+READ_ENDS = """
+    SELECT id, status, lease_token, worker_id
+    FROM jobqueue_job
+    WHERE id = ANY(%(ids)s::uuid[])
+    UNION ALL
+    SELECT id, 'dead', lease_token, NULL
+    FROM jobqueue_deadjob
+    WHERE id = ANY(%(ids)s::uuid[])
+"""
+
+
+def _settle(
+    db: Database, missing: Sequence[Ending], report: FinishReport, *, worker_id: UUID
+) -> None:
+    """Find out why rows did not come back: locked by someone, ended by us, or lost."""
+    if not missing:
+        return
+    ids = [ending.claim.id for ending in missing]
+    found = {row[0]: tuple(row[1:]) for row in db.execute(READ_ENDS, {"ids": ids})}
+    for ending in missing:
+        match found.get(ending.claim.id):
+            case (JobStatus.RUNNING, ending.claim.lease_token, owner) if (
+                owner == worker_id
+            ):
+                report.busy.append(ending)
+            case (status, ending.claim.lease_token, _) if status != JobStatus.RUNNING:
+                # An earlier try was committed, only its reply was lost.
+                report.done.append(ending)
+            case _:
+                report.lost.append(ending)

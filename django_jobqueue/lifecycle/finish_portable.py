@@ -1,0 +1,188 @@
+"""The portable version of finish: the ORM inside atomic(), one job after the other.
+
+SQLite and other databases run it; on PostgreSQL the tests do, and it must end every
+history as the hand-written statements of finish.py do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import DatabaseError
+from django.db.models import F, QuerySet
+
+from ..models import Attempt, DeadJob, Job
+from ..models.record import JobRecord
+from ..options import Options
+from ..outcomes import Died, Succeeded, is_database_trouble
+from ..states import ENDED, JobStatus
+from .database import Database, make_rank
+from .endings import Ending, plan_move, simplify
+
+if TYPE_CHECKING:
+    from .finish import FinishReport
+
+_NOT_COPIED = {"error", "started_at", "finished_by"}
+COPIED = [
+    column.attname
+    for column in JobRecord._meta.fields
+    if column.attname not in _NOT_COPIED
+]
+
+
+def finish_portable(
+    db: Database,
+    endings: Sequence[Ending],
+    report: FinishReport,
+    *,
+    worker_id: UUID,
+    options: Options,
+    now: datetime | None = None,
+) -> None:
+    """Write the ends of attempts in one transaction; fill the report."""
+    now = db.read_clock(now)
+    with db.atomic():
+        for ending in endings:
+            try:
+                with db.atomic():
+                    _finish(db, ending, report, worker_id, options, now)
+            except DatabaseError as error:
+                # A refused value spoils this job only; trouble is everybody's.
+                if is_database_trouble(error):
+                    raise
+                _finish(db, simplify(ending), report, worker_id, options, now)
+
+
+def _finish(
+    db: Database,
+    ending: Ending,
+    report: FinishReport,
+    worker_id: UUID,
+    options: Options,
+    now: datetime,
+) -> None:
+    owned = Job.objects.using(db.alias).filter(
+        pk=ending.claim.id,
+        lease_token=ending.claim.lease_token,
+        status=JobStatus.RUNNING,
+        worker_id=worker_id,
+    )
+    job = db.lock_rows(owned).first()
+    if job is None:
+        _settle(db, ending, report, worker_id=worker_id)
+        return
+    age = ending.age
+    started_at = None if age is None else now - timedelta(seconds=age)
+    if isinstance(ending.outcome, Died):
+        _bury(db, job, ending.outcome, started_at, now)
+        outcome, failure = ending.outcome.label, ending.outcome.failure
+    else:
+        move = plan_move(ending.outcome)
+        outcome, failure = move.label, move.failure
+        if _leaves_nothing(ending, options):
+            owned.delete()
+        else:
+            columns = _plan_columns(job, ending, options, now)
+            owned.update(**columns, started_at=started_at, finished_by=worker_id)
+            if move.status == JobStatus.PENDING:
+                lowest = report.pending.get(job.queue, columns["rank"])
+                report.pending[job.queue] = min(lowest, columns["rank"])
+    report.done.append(ending)
+    if not isinstance(ending.outcome, Succeeded) or ending.claim.lease_token > 1:
+        Attempt.objects.using(db.alias).bulk_create(
+            [
+                Attempt(
+                    job_id=job.pk,
+                    lease_token=ending.claim.lease_token,
+                    number=ending.claim.attempt,
+                    worker_id=worker_id,
+                    started_at=started_at,
+                    finished_at=now,
+                    outcome=outcome,
+                    exception_class=failure.exception_class,
+                    message=failure.message,
+                    traceback=failure.traceback,
+                )
+            ],
+            ignore_conflicts=True,
+        )
+
+
+def _leaves_nothing(ending: Ending, options: Options) -> bool:
+    return (
+        isinstance(ending.outcome, Succeeded)
+        and not ending.outcome.note
+        and ending.claim.lease_token == 1
+        and options.retention["succeeded"].age == timedelta()
+    )
+
+
+def _plan_columns(
+    job: Job, ending: Ending, options: Options, now: datetime
+) -> dict[str, Any]:
+    assert not isinstance(ending.outcome, Died)
+    move = plan_move(ending.outcome)
+    columns: dict[str, Any] = {
+        "status": move.status,
+        "worker_id": None,
+        "attempts": F("attempts") - move.refund,
+        "given_back": F("given_back") + move.trouble,
+        "unknown_since": (job.unknown_since or now) if move.is_unknown else None,
+        "error": move.error,
+        "result": None if move.result is None else json.loads(move.result),
+    }
+    if move.status in ENDED:
+        age = options.retention[move.status].age
+        prune_at = None if age is None else now + age
+        return columns | {"unique_key": None, "finished_at": now, "prune_at": prune_at}
+    run_at = now + (move.delay or timedelta())
+    rank = make_rank(now, now, priority=job.priority, aging=options.aging)
+    if move.status != JobStatus.PENDING:
+        rank = job.rank
+    return columns | {"run_at": run_at, "rank": rank}
+
+
+def _bury(
+    db: Database, job: Job, death: Died, started_at: datetime | None, now: datetime
+) -> None:
+    copied = {name: getattr(job, name) for name in COPIED}
+    DeadJob.objects.using(db.alias).bulk_create(
+        [
+            DeadJob(
+                **copied,
+                finished_by=job.worker_id,
+                started_at=started_at,
+                error=death.failure.short,
+                reason=death.reason,
+                fingerprint=death.failure.fingerprint,
+                died_at=now,
+            )
+        ]
+    )
+    rows: QuerySet[Job] = Job.objects.using(db.alias).filter(pk=job.pk)
+    rows.delete()
+
+
+def _settle(
+    db: Database, ending: Ending, report: FinishReport, *, worker_id: UUID
+) -> None:
+    """Find out why the row is not ours: locked by someone, ended by us, or lost."""
+    claim = ending.claim
+    job = Job.objects.using(db.alias).filter(pk=claim.id).first()
+    dead = DeadJob.objects.using(db.alias).filter(
+        pk=claim.id, lease_token=claim.lease_token
+    )
+    if job is None:
+        (report.done if dead.exists() else report.lost).append(ending)
+    elif job.lease_token != claim.lease_token:
+        report.lost.append(ending)
+    elif job.status != JobStatus.RUNNING:
+        report.done.append(ending)
+    elif job.worker_id == worker_id:
+        report.busy.append(ending)
+    else:
+        report.lost.append(ending)

@@ -1,0 +1,133 @@
+"""Requeue: DeadJob → pending, by a person or code, deliberately.
+
+The dead rows are locked, live ones inserted ON CONFLICT DO NOTHING, and exactly those
+that came to life are deleted: the other order would lose a job whose key is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..handlers import find_handler
+from ..joboptions import JobOptions, read_job_options
+from ..models import DeadJob, Job
+from ..models.record import JobRecord
+from ..options import Options, get_options
+from ..payloads import dump_payload
+from ..states import JobStatus
+from .database import Database, make_rank
+from .notify import notify_on_commit
+
+BATCH = 500
+_RESET = {"attempts": 0, "crashes": 0, "lost": 0, "given_back": 0, "isolate": False}
+_CLEARED = {"claimed_at", "started_at", "finished_by", "unknown_since", "progress"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueCounts:
+    """How many dead jobs live again, and how many stay since their key is in use."""
+
+    requeued: int = 0
+    key_in_use: int = 0
+
+    def __add__(self, other: RequeueCounts) -> RequeueCounts:
+        return RequeueCounts(
+            self.requeued + other.requeued, self.key_in_use + other.key_in_use
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wishes:
+    """What shall be different in the next life."""
+
+    reset_attempts: bool
+    payload: dict[str, Any] | None
+    when: JobOptions
+
+
+def requeue_jobs(
+    dead_jobs: Any,
+    *,
+    reset_attempts: bool = True,
+    payload: dict[str, Any] | None = None,
+    run_at: datetime | None = None,
+    delay: timedelta | float | None = None,
+    db: Database | None = None,
+) -> RequeueCounts:
+    """Requeue a queryset of DeadJob in batches of 500, each in its own transaction."""
+    options = get_options()
+    db = db or Database(alias=options.database)
+    when = read_job_options({"run_at": run_at, "delay": delay})
+    wishes = _Wishes(reset_attempts=reset_attempts, payload=payload, when=when)
+    if payload is not None:
+        _check_payload(dead_jobs, payload, options)
+    ids = list(dead_jobs.values_list("pk", flat=True))
+    counts = RequeueCounts()
+    for start in range(0, len(ids), BATCH):
+        counts += _requeue_batch(db, ids[start : start + BATCH], wishes, options)
+    return counts
+
+
+def requeue_job(dead_job: DeadJob, **options: Any) -> Job | None:
+    """Requeue one dead job; None if it is gone or its key is in use."""
+    alias = get_options().database
+    rows = DeadJob.objects.using(alias).filter(pk=dead_job.pk)
+    if not requeue_jobs(rows, **options).requeued:
+        return None
+    return Job.objects.using(alias).filter(pk=dead_job.pk).first()
+
+
+def _check_payload(dead_jobs: Any, payload: dict[str, Any], options: Options) -> None:
+    dump_payload(payload, limit=options.max_payload_bytes)
+    for job_type in dead_jobs.order_by().values_list("job_type", flat=True).distinct():
+        handler = find_handler(job_type)
+        if handler is not None:
+            handler.check_arguments(payload)
+
+
+def _requeue_batch(
+    db: Database, ids: Sequence[Any], wishes: _Wishes, options: Options
+) -> RequeueCounts:
+    rows = DeadJob.objects.using(db.alias)
+    now = db.read_clock(None)
+    with db.atomic():
+        # Waits for nobody: what another requeue holds is being requeued there.
+        locked = list(db.lock_rows(rows.filter(pk__in=ids).order_by("pk")))
+        jobs = [_revive(dead, wishes, options, now) for dead in locked]
+        live = Job.objects.using(db.alias)
+        live.bulk_create(jobs, ignore_conflicts=True)
+        revived = set(
+            live.filter(pk__in=[job.pk for job in jobs]).values_list("pk", flat=True)
+        )
+        rows.filter(pk__in=revived).delete()
+        for job in jobs:
+            if job.pk in revived and job.status == JobStatus.PENDING:
+                notify_on_commit(db.alias, job.queue, job.rank)
+    return RequeueCounts(len(revived), len(jobs) - len(revived))
+
+
+def _revive(dead: DeadJob, wishes: _Wishes, options: Options, now: datetime) -> Job:
+    values = {
+        column.attname: getattr(dead, column.attname)
+        for column in JobRecord._meta.fields
+        if column.attname not in _CLEARED
+    }
+    if wishes.reset_attempts:
+        values |= _RESET
+    else:
+        values |= {**_RESET, "attempts": dead.attempts}
+        values["max_attempts"] = dead.attempts + 1
+    if wishes.payload is not None:
+        values["payload"] = wishes.payload
+    when = wishes.when
+    run_at = when.run_at or now + (when.delay or timedelta())
+    values["lease_token"] = dead.lease_token + 1
+    values["run_at"] = run_at
+    return Job(
+        **values,
+        status=JobStatus.SCHEDULED if run_at > now else JobStatus.PENDING,
+        rank=make_rank(run_at, now, priority=dead.priority, aging=options.aging),
+    )

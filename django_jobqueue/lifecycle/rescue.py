@@ -1,0 +1,539 @@
+"""Rescue: running → pending, or the dead letters, when the owner is gone.
+
+Called by any worker whose own heart has beaten for a whole TTL. It starts from silent
+heartbeats, locks them so that one which beats again meanwhile is spared, and raises the
+lease token, so that whatever the old owner still writes is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connections
+from django.db.models import F, Q
+
+from ..models import Attempt, DeadJob, Job, WorkerHeartbeat
+from ..options import Options
+from ..outcomes import exponential
+from ..states import AttemptOutcome, DeadReason, JobStatus
+from .database import Database, count_microseconds, make_rank
+from .finish_portable import COPIED
+
+LIMIT = 500
+# How long the row of a dead worker stays for people to see.
+KEEP_SILENT = timedelta(hours=1)
+# On SQLite a live process may be kept from beating by one long transaction.
+SPARED_TTLS = 20
+MESSAGE = "The worker that ran this job was not heard of again."
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """One job taken from a worker that is gone."""
+
+    id: UUID
+    job_type: str
+    queue: str
+    worker_id: UUID
+    lost: int
+    # The rank if it is pending again, else None: scheduled after a delay, or dead.
+    rank: int | None
+    is_dead: bool
+
+
+def rescue_jobs(
+    db: Database,
+    *,
+    options: Options,
+    run_once: Sequence[str] = (),
+    now: datetime | None = None,
+) -> list[Rescued]:
+    """Take up to 500 jobs from workers that are silent or gone.
+
+    `run_once` names the job types whose handlers allow one attempt: they promise at
+    most one start, so a loss is the end of them.
+    """
+    silent = find_silent_workers(db, ttl=options.heartbeat_ttl, now=now)
+    if not silent:
+        return []
+    if not db.is_postgres:
+        return _rescue_portable(db, silent, options, run_once, now)
+    parameters = {
+        "workers": silent,
+        "ttl": options.heartbeat_ttl,
+        "limit": LIMIT,
+        "run_once": list(run_once),
+        "max_lost": options.max_lost,
+        "message": MESSAGE,
+        "now": now,
+    }
+    aging = count_microseconds(options.aging)
+    dead = db.execute(BURY_LOST_JOBS, parameters)
+    back = db.execute(RESCUE_JOBS, {**parameters, "aging": aging})
+    return [Rescued(*row) for row in [*dead, *back]]
+
+
+FIND_SILENT_WORKERS = """
+    SELECT worker.id
+    FROM jobqueue_workerheartbeat AS worker
+    WHERE
+        worker.last_seen_at < (
+            SELECT coalesce(%(now)s::timestamptz, clock_timestamp())
+        ) - %(ttl)s::interval
+    UNION ALL
+    SELECT orphan.worker_id
+    FROM (
+        SELECT DISTINCT job.worker_id
+        FROM jobqueue_job AS job
+        WHERE job.worker_id IS NOT NULL
+    ) AS orphan
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM jobqueue_workerheartbeat AS worker
+        WHERE worker.id = orphan.worker_id
+    )
+"""
+
+
+def find_silent_workers(
+    db: Database, *, ttl: timedelta, now: datetime | None = None
+) -> list[UUID]:
+    """Return the workers that are silent for longer than the TTL, or own jobs without
+    a heartbeat row."""
+    if db.is_postgres:
+        return [
+            row[0] for row in db.execute(FIND_SILENT_WORKERS, {"ttl": ttl, "now": now})
+        ]
+    now = db.read_clock(now)
+    workers = WorkerHeartbeat.objects.using(db.alias)
+    silent = [
+        worker.pk
+        for worker in workers.filter(last_seen_at__lt=now - ttl)
+        if not _is_spared(db, worker, now, ttl)
+    ]
+    owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
+    orphans = owners.exclude(worker_id__in=workers.values("pk"))
+    return silent + list(orphans.values_list("worker_id", flat=True).distinct())
+
+
+def _is_spared(
+    db: Database, worker: WorkerHeartbeat, now: datetime, ttl: timedelta
+) -> bool:
+    """Where there is one writer at a time, silence alone is no sign of death."""
+    if connections[db.alias].vendor != "sqlite":
+        return False
+    if (
+        worker.host != socket.gethostname()
+        or worker.last_seen_at < now - SPARED_TTLS * ttl
+    ):
+        return False
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+# Both statements lock the silent heartbeats and look at them again: a worker that beats
+# at this moment is spared. LIMIT stands in a MATERIALIZED CTE, else it could be exceeded.
+RESCUE_JOBS = """
+    WITH clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    ),
+    silent AS MATERIALIZED (
+        SELECT worker.id
+        FROM jobqueue_workerheartbeat AS worker
+        WHERE
+            worker.id = ANY(%(workers)s::uuid[])
+            AND worker.last_seen_at < (SELECT now FROM clock) - %(ttl)s::interval
+        ORDER BY worker.id
+        FOR NO KEY UPDATE SKIP LOCKED
+    ),
+    gone AS MATERIALIZED (
+        SELECT id
+        FROM silent
+        UNION ALL
+        SELECT orphan.id
+        FROM unnest(%(workers)s::uuid[]) AS orphan (id)
+        WHERE NOT EXISTS (
+            SELECT 1
+            FROM jobqueue_workerheartbeat AS worker
+            WHERE worker.id = orphan.id
+        )
+    ),
+    taken AS MATERIALIZED (
+        SELECT job.id, job.lease_token, job.attempts, job.worker_id, job.claimed_at
+        FROM jobqueue_job AS job
+        WHERE
+            job.worker_id = ANY(ARRAY(SELECT id FROM gone))
+            AND job.status = 'running'
+        ORDER BY job.id
+        LIMIT %(limit)s::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ),
+    moved AS (
+        UPDATE jobqueue_job AS job
+        SET
+            status = CASE WHEN job.lost = 0 THEN 'pending' ELSE 'scheduled' END,
+            lease_token = job.lease_token + 1,
+            attempts = job.attempts - 1,
+            lost = job.lost + 1,
+            worker_id = NULL,
+            error = 'WorkerLost: ' || %(message)s::text,
+            run_at = (SELECT now FROM clock) + CASE
+                WHEN job.lost = 0 THEN interval '0'
+                ELSE least(power(2, least(job.lost, 30)), 300) * interval '1 second'
+            END,
+            rank = (extract(epoch FROM (SELECT now FROM clock)) * 1000000)::bigint
+                - job.priority * %(aging)s::bigint
+        WHERE
+            job.id = ANY(ARRAY(SELECT id FROM taken))
+            AND job.status = 'running'
+            AND job.lost + 1 < %(max_lost)s::integer
+            AND NOT coalesce(
+                job.max_attempts = 1,
+                job.job_type = ANY(%(run_once)s::text[])
+            )
+        RETURNING job.id, job.job_type, job.queue, job.lost, job.rank, job.status
+    ),
+    noted AS (
+        INSERT INTO jobqueue_attempt (
+            job_id,
+            lease_token,
+            number,
+            worker_id,
+            started_at,
+            outcome,
+            exception_class,
+            message
+        )
+        SELECT
+            taken.id,
+            taken.lease_token,
+            taken.attempts,
+            taken.worker_id,
+            taken.claimed_at,
+            'lost',
+            'WorkerLost',
+            %(message)s::text
+        FROM taken
+        JOIN moved ON moved.id = taken.id
+        ON CONFLICT (job_id, lease_token) DO NOTHING
+    )
+    SELECT
+        moved.id,
+        moved.job_type,
+        moved.queue,
+        taken.worker_id,
+        moved.lost,
+        CASE WHEN moved.status = 'pending' THEN moved.rank END,
+        false
+    FROM moved
+    JOIN taken ON taken.id = moved.id
+"""
+
+BURY_LOST_JOBS = """
+    WITH clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    ),
+    silent AS MATERIALIZED (
+        SELECT worker.id
+        FROM jobqueue_workerheartbeat AS worker
+        WHERE
+            worker.id = ANY(%(workers)s::uuid[])
+            AND worker.last_seen_at < (SELECT now FROM clock) - %(ttl)s::interval
+        ORDER BY worker.id
+        FOR NO KEY UPDATE SKIP LOCKED
+    ),
+    gone AS MATERIALIZED (
+        SELECT id
+        FROM silent
+        UNION ALL
+        SELECT orphan.id
+        FROM unnest(%(workers)s::uuid[]) AS orphan (id)
+        WHERE NOT EXISTS (
+            SELECT 1
+            FROM jobqueue_workerheartbeat AS worker
+            WHERE worker.id = orphan.id
+        )
+    ),
+    taken AS MATERIALIZED (
+        SELECT job.id, job.worker_id
+        FROM jobqueue_job AS job
+        WHERE
+            job.worker_id = ANY(ARRAY(SELECT id FROM gone))
+            AND job.status = 'running'
+            AND (
+                job.lost + 1 >= %(max_lost)s::integer
+                OR coalesce(
+                    job.max_attempts = 1,
+                    job.job_type = ANY(%(run_once)s::text[])
+                )
+            )
+        ORDER BY job.id
+        LIMIT %(limit)s::integer
+        FOR UPDATE SKIP LOCKED
+    ),
+    removed AS (
+        DELETE FROM jobqueue_job
+        WHERE id = ANY(ARRAY(SELECT id FROM taken))
+        RETURNING
+            id,
+            job_type,
+            queue,
+            payload,
+            args,
+            priority,
+            run_at,
+            attempts,
+            max_attempts,
+            crashes,
+            lost,
+            given_back,
+            lease_token,
+            timeout,
+            backoff,
+            created_at,
+            claimed_at,
+            unknown_since,
+            isolate,
+            unique_key,
+            concurrency_key,
+            expires_at,
+            progress,
+            tags,
+            meta
+    ),
+    buried AS (
+        INSERT INTO jobqueue_deadjob (
+            id,
+            job_type,
+            queue,
+            payload,
+            args,
+            priority,
+            run_at,
+            attempts,
+            max_attempts,
+            crashes,
+            lost,
+            given_back,
+            lease_token,
+            timeout,
+            backoff,
+            created_at,
+            claimed_at,
+            unknown_since,
+            isolate,
+            unique_key,
+            concurrency_key,
+            expires_at,
+            progress,
+            tags,
+            meta,
+            error,
+            reason,
+            died_at
+        )
+        SELECT
+            removed.id,
+            removed.job_type,
+            removed.queue,
+            removed.payload,
+            removed.args,
+            removed.priority,
+            removed.run_at,
+            removed.attempts,
+            removed.max_attempts,
+            removed.crashes,
+            removed.lost + 1,
+            removed.given_back,
+            removed.lease_token + 1,
+            removed.timeout,
+            removed.backoff,
+            removed.created_at,
+            removed.claimed_at,
+            removed.unknown_since,
+            removed.isolate,
+            removed.unique_key,
+            removed.concurrency_key,
+            removed.expires_at,
+            removed.progress,
+            removed.tags,
+            removed.meta,
+            'WorkerLost: ' || %(message)s::text,
+            'lost',
+            (SELECT now FROM clock)
+        FROM removed
+        RETURNING id
+    ),
+    noted AS (
+        INSERT INTO jobqueue_attempt (
+            job_id,
+            lease_token,
+            number,
+            worker_id,
+            started_at,
+            outcome,
+            exception_class,
+            message
+        )
+        SELECT
+            removed.id,
+            removed.lease_token,
+            removed.attempts,
+            taken.worker_id,
+            removed.claimed_at,
+            'lost',
+            'WorkerLost',
+            %(message)s::text
+        FROM removed
+        JOIN taken ON taken.id = removed.id
+        ON CONFLICT (job_id, lease_token) DO NOTHING
+    )
+    SELECT
+        removed.id,
+        removed.job_type,
+        removed.queue,
+        taken.worker_id,
+        removed.lost + 1,
+        NULL::bigint,
+        true
+    FROM removed
+    JOIN buried ON buried.id = removed.id
+    JOIN taken ON taken.id = removed.id
+"""
+
+
+def _rescue_portable(
+    db: Database,
+    silent: list[UUID],
+    options: Options,
+    run_once: Sequence[str],
+    now: datetime | None,
+) -> list[Rescued]:
+    now = db.read_clock(now)
+    rescued = []
+    with db.atomic():
+        gone = _lock_gone(db, silent, now - options.heartbeat_ttl)
+        owned = Job.objects.using(db.alias).filter(
+            worker_id__in=gone, status=JobStatus.RUNNING
+        )
+        for job in db.lock_rows(owned.order_by("id"))[:LIMIT]:
+            _note_loss(db, job, now)
+            if _is_used_up(job, options, run_once):
+                rescued.append(_bury_lost(db, job, now))
+            else:
+                rescued.append(_take_back(db, job, options, now))
+    return rescued
+
+
+def _lock_gone(db: Database, silent: list[UUID], limit: datetime) -> Iterable[UUID]:
+    workers = WorkerHeartbeat.objects.using(db.alias)
+    known = set(workers.filter(pk__in=silent).values_list("pk", flat=True))
+    still = workers.filter(pk__in=silent, last_seen_at__lt=limit).order_by("pk")
+    locked = {worker.pk for worker in db.lock_rows(still)}
+    return locked | (set(silent) - known)
+
+
+def _is_used_up(job: Job, options: Options, run_once: Sequence[str]) -> bool:
+    if job.lost + 1 >= options.max_lost:
+        return True
+    if job.max_attempts is not None:
+        return job.max_attempts == 1
+    return job.job_type in run_once
+
+
+def _take_back(db: Database, job: Job, options: Options, now: datetime) -> Rescued:
+    is_first = job.lost == 0
+    delay = timedelta() if is_first else exponential(2, 300).delay(job.lost, jitter=1)
+    rank = make_rank(now, now, priority=job.priority, aging=options.aging)
+    Job.objects.using(db.alias).filter(pk=job.pk).update(
+        status=JobStatus.PENDING if is_first else JobStatus.SCHEDULED,
+        lease_token=F("lease_token") + 1,
+        attempts=F("attempts") - 1,
+        lost=F("lost") + 1,
+        worker_id=None,
+        error=f"WorkerLost: {MESSAGE}",
+        run_at=now + delay,
+        rank=rank,
+    )
+    return _describe(job, rank=rank if is_first else None, is_dead=False)
+
+
+def _bury_lost(db: Database, job: Job, now: datetime) -> Rescued:
+    copied = {name: getattr(job, name) for name in COPIED}
+    copied |= {"lost": job.lost + 1, "lease_token": job.lease_token + 1}
+    DeadJob.objects.using(db.alias).bulk_create(
+        [
+            DeadJob(
+                **copied,
+                error=f"WorkerLost: {MESSAGE}",
+                reason=DeadReason.LOST,
+                died_at=now,
+            )
+        ]
+    )
+    Job.objects.using(db.alias).filter(pk=job.pk).delete()
+    return _describe(job, rank=None, is_dead=True)
+
+
+def _note_loss(db: Database, job: Job, now: datetime) -> None:
+    Attempt.objects.using(db.alias).bulk_create(
+        [
+            Attempt(
+                job_id=job.pk,
+                lease_token=job.lease_token,
+                number=job.attempts,
+                worker_id=job.worker_id,
+                started_at=job.claimed_at,
+                finished_at=now,
+                outcome=AttemptOutcome.LOST,
+                exception_class="WorkerLost",
+                message=MESSAGE,
+            )
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def _describe(job: Job, *, rank: int | None, is_dead: bool) -> Rescued:
+    assert job.worker_id is not None
+    return Rescued(
+        job.pk, job.job_type, job.queue, job.worker_id, job.lost + 1, rank, is_dead
+    )
+
+
+FORGET_SILENT_WORKERS = """
+    DELETE FROM jobqueue_workerheartbeat AS worker
+    WHERE
+        worker.last_seen_at < (
+            SELECT coalesce(%(now)s::timestamptz, clock_timestamp())
+        ) - %(keep)s::interval
+        AND NOT EXISTS (
+            SELECT 1
+            FROM jobqueue_job AS job
+            WHERE job.worker_id = worker.id
+        )
+    RETURNING worker.id
+"""
+
+
+def forget_silent_workers(db: Database, *, now: datetime | None = None) -> int:
+    """Delete the rows of workers silent for an hour that own no job any more."""
+    if db.is_postgres:
+        parameters = {"keep": KEEP_SILENT, "now": now}
+        return len(db.execute(FORGET_SILENT_WORKERS, parameters))
+    owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
+    silent = WorkerHeartbeat.objects.using(db.alias).filter(
+        Q(last_seen_at__lt=db.read_clock(now) - KEEP_SILENT),
+        ~Q(pk__in=owners.values("worker_id")),
+    )
+    return silent.delete()[0]

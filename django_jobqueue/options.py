@@ -1,0 +1,326 @@
+"""The only reader of settings and environment: one frozen Options value.
+
+Precedence: command-line flag, environment, the JOBQUEUE setting, default. Durations are
+seconds outside and timedeltas inside; they are converted here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import environ
+from django.conf import settings
+from django.core.signals import setting_changed
+
+from .exceptions import ConfigurationError, InvalidQueueName
+
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+# Names other tools already use for the same thing, with the factor to our unit.
+ENVIRONMENT_ALIASES = {
+    "POLL_INTERVAL": ("JOB_POLL_INTERVAL", 0.001),
+    "BATCH_SIZE": ("JOB_BATCH_SIZE", 1),
+    "MAX_ATTEMPTS": ("JOB_MAX_RETRIES", 1),
+    "CONCURRENCY": ("WORKER_CONCURRENCY", 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ended jobs are kept: `age` (None: for good), or the newest `keep`."""
+
+    age: timedelta | None = None
+    keep: int | None = None
+
+
+def check_queue_name(name: object) -> str:
+    """Return the name, or raise InvalidQueueName."""
+    if isinstance(name, str) and QUEUE_NAME.fullmatch(name):
+        return name
+    raise InvalidQueueName(
+        f"A queue name has 1 to 64 letters, digits, dots, dashes or underscores, "
+        f"not {name!r}. Choose a name such as 'mail' or 'reports.daily'."
+    )
+
+
+def parse_queues(value: Any) -> tuple[tuple[str, int], ...]:
+    """Read `high:4,default,low`, a list of such names, or a dict of name → weight."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    elif isinstance(value, list | tuple):
+        pairs = [_parse_weight(part) for part in value]
+    else:
+        raise ValueError("names such as 'high:4,default,low', a list or a dict")
+    for name, weight in pairs:
+        check_queue_name(name)
+        if not isinstance(weight, int) or not 1 <= weight <= 1000:
+            raise ValueError(f"a whole number from 1 to 1000 as the weight of {name!r}")
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("each queue once")
+    return tuple(pairs)
+
+
+def _parse_weight(part: Any) -> tuple[str, int]:
+    if isinstance(part, tuple | list) and len(part) == 2:
+        return part[0], part[1]
+    name, colon, weight = str(part).partition(":")
+    if colon and not weight.isdigit():
+        raise ValueError(f"a whole number from 1 to 1000 as the weight of {name!r}")
+    return name, int(weight) if colon else 1
+
+
+def _parse_names(value: Any) -> tuple[str, ...]:
+    return tuple(name for name, _ in parse_queues(value))
+
+
+def _parse_retention(value: Any) -> dict[str, Retention]:
+    expected = '{"succeeded": seconds or {"keep": count} or None, "cancelled": …}'
+    if not isinstance(value, Mapping) or set(value) - {"succeeded", "cancelled"}:
+        raise ValueError(expected)
+    kept = dict(DEFAULT_RETENTION)
+    for status, limit in value.items():
+        match limit:
+            case None:
+                kept[status] = Retention()
+            case {"keep": int(count), **rest} if not rest and count >= 0:
+                kept[status] = Retention(keep=count)
+            case int() | float() if limit >= 0 and not isinstance(limit, bool):
+                kept[status] = Retention(age=timedelta(seconds=limit))
+            case _:
+                raise ValueError(expected)
+    return kept
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if low <= value <= high:
+                return value
+        raise ValueError(f"a whole number from {low} to {high}")
+
+    return read
+
+
+def _seconds(low: float, high: float = 10 * 365 * 86400) -> Callable[[Any], timedelta]:
+    def read(value: Any) -> timedelta:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if math.isfinite(value) and low <= value <= high:
+                return timedelta(seconds=value)
+        raise ValueError(f"a number of seconds from {low:g} to {high:g}")
+
+    return read
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and 0 < len(value) <= 200:
+        return value
+    raise ValueError("a text of 1 to 200 characters")
+
+
+def _choice(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value in choices:
+            return str(value)
+        raise ValueError(" or ".join(repr(choice) for choice in choices))
+
+    return read
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("True or False")
+
+
+def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def _option(default: Any, read: Callable[[Any], Any], cast: Any = str) -> Any:
+    # A mutable default would be shared; every default here is immutable or copied.
+    return field(default=default, metadata={"read": read, "cast": cast})
+
+
+DEFAULT_RETENTION = {
+    "succeeded": Retention(age=timedelta(days=1)),
+    "cancelled": Retention(age=timedelta(days=7)),
+}
+_SECOND = timedelta(seconds=1)
+_BYTES = _whole(1, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Every option, its default, and (where it is not plain) its unit.
+
+    The reference page docs/reference/settings.md lists the same fields in the same order.
+    """
+
+    # The alias of the database that holds the jobs.
+    database: str = _option("default", _text)
+    # Jobs that one process runs at a time.
+    concurrency: int = _option(10, _whole(1, 10_000), int)
+    processes: int = _option(1, _whole(1, 1000), int)
+    # (name, weight) of the queues to serve; None: all, new ones included.
+    queues: tuple[tuple[str, int], ...] | None = _option(None, _or_none(parse_queues))
+    exclude_queues: tuple[str, ...] = _option((), _parse_names)
+    # How long an idle worker sleeps before it looks again.
+    poll_interval: timedelta = _option(_SECOND, _seconds(0.01, 3600), float)
+    # The most jobs one claim takes.
+    batch_size: int = _option(200, _whole(1, 10_000), int)
+    # How long a stopping worker waits for its running jobs.
+    shutdown_timeout: timedelta = _option(25 * _SECOND, _seconds(0, 86400), float)
+    # How long an attempt may take, unless its handler or job says otherwise.
+    timeout: timedelta = _option(900 * _SECOND, _seconds(0.001), float)
+    # How long an attempt has left to end after its timeout or cancellation.
+    grace: timedelta = _option(5 * _SECOND, _seconds(0, 3600), float)
+    max_attempts: int = _option(3, _whole(1, 32_000), int)
+    backoff_base: timedelta = _option(_SECOND, _seconds(0), float)
+    backoff_cap: timedelta = _option(300 * _SECOND, _seconds(0), float)
+    heartbeat_interval: timedelta = _option(5 * _SECOND, _seconds(0.05, 3600), float)
+    # A worker silent for longer is taken for dead, and its jobs are rescued.
+    heartbeat_ttl: timedelta = _option(30 * _SECOND, _seconds(0.15, 86400), float)
+    # Deaths of a process, and leases that ran out, that one job survives.
+    max_crashes: int = _option(3, _whole(1, 1000), int)
+    max_lost: int = _option(10, _whole(1, 1000), int)
+    # How long a job waits for a handler nobody knows (a deploy in progress).
+    unknown_handler_grace: timedelta = _option(3600 * _SECOND, _seconds(0), float)
+    max_payload_bytes: int = _option(1 << 20, _BYTES, int)
+    max_result_bytes: int = _option(1 << 20, _BYTES, int)
+    retention: dict[str, Retention] = field(
+        default_factory=DEFAULT_RETENTION.copy,
+        metadata={"read": _parse_retention, "cast": "json"},
+    )
+    # What one level of priority is worth in waiting time. 100 years: strict priority.
+    aging: timedelta = _option(3600 * _SECOND, _seconds(0, 100 * 366 * 86400), float)
+    # Of runworker only.
+    name: str | None = _option(None, _or_none(_text))
+    max_jobs: int | None = _option(None, _or_none(_whole(1, 1 << 40)), int)
+    once: bool = _option(False, _flag, bool)
+    burst: bool = _option(False, _flag, bool)
+    log_format: str = _option("text", _choice("text", "json"))
+    log_jobs: str = _option("auto", _choice("auto", "all"))
+
+
+KEYS = {option.name.upper(): option for option in fields(Options)}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the options; checks and ConfigurationError show it."""
+
+    key: str
+    message: str
+    hint: str
+
+
+@cache
+def get_options() -> Options:
+    """Read the options without any flag. Raises ConfigurationError."""
+    return make_options({})
+
+
+def make_options(flags: Mapping[str, Any]) -> Options:
+    """Read the options; `flags` (by field name, None = not given) go first."""
+    options, problems = read_options(flags)
+    if problems:
+        raise ConfigurationError(f"{problems[0].message} {problems[0].hint}")
+    return options
+
+
+def read_options(flags: Mapping[str, Any]) -> tuple[Options, list[Problem]]:
+    """Return the options, with the default in place of every value that is wrong."""
+    configured = getattr(settings, "JOBQUEUE", {})
+    if not isinstance(configured, Mapping):
+        message = f"The setting JOBQUEUE is a dict, not {configured!r}."
+        return Options(), [Problem("JOBQUEUE", message, "Write JOBQUEUE = {…}.")]
+    problems = [_describe_unknown(key) for key in configured if key not in KEYS]
+    values = {}
+    for key, option in KEYS.items():
+        try:
+            for source, value in _find_values(key, option, configured, flags):
+                values[option.name] = option.metadata["read"](value)
+                break
+        except (ValueError, InvalidQueueName) as error:
+            expected = str(error).rstrip(".")
+            message = f"{source} must be {expected}; it is {value!r}."
+            if isinstance(error, InvalidQueueName):
+                message = f"{source}: {error}"
+            hint = f"Change it, or leave it out for the default {option.default!r}."
+            problems.append(Problem(key, message, hint))
+    return Options(**values), problems + _find_contradictions(Options(**values))
+
+
+def _find_values(key: str, option: Any, configured: Mapping, flags: Mapping) -> Any:
+    """Yield (where it was found, value), the winner first."""
+    if flags.get(option.name) is not None:
+        yield f"--{option.name.replace('_', '-')}", flags[option.name]
+    for name, factor in ((f"JOBQUEUE_{key}", 1), ENVIRONMENT_ALIASES.get(key, ("", 1))):
+        if name and environ.Env().get_value(name, default=""):
+            yield (
+                f"The environment variable {name}",
+                _read_variable(name, option.metadata["cast"], factor),
+            )
+    if key in configured:
+        yield f"JOBQUEUE[{key!r}]", configured[key]
+
+
+def _read_variable(name: str, cast: Any, factor: float) -> Any:
+    env = environ.Env()
+    try:
+        if cast == "json":
+            return env.json(name)
+        value = env.get_value(name, cast=cast)
+    except (ValueError, TypeError):
+        return env.str(name)
+    return value * factor if factor != 1 else value
+
+
+def _describe_unknown(key: Any) -> Problem:
+    near = difflib.get_close_matches(str(key).upper(), KEYS, n=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(KEYS)}."
+    return Problem(str(key), f"JOBQUEUE has no key {key!r}.", hint)
+
+
+def _find_contradictions(options: Options) -> list[Problem]:
+    problems = []
+    if options.heartbeat_ttl < 3 * options.heartbeat_interval:
+        problems.append(
+            Problem(
+                "HEARTBEAT_TTL",
+                "HEARTBEAT_TTL must be at least three times HEARTBEAT_INTERVAL; it is "
+                f"{options.heartbeat_ttl.total_seconds():g} s against "
+                f"{options.heartbeat_interval.total_seconds():g} s.",
+                "A worker that misses one beat must not be taken for dead.",
+            )
+        )
+    if options.backoff_cap < options.backoff_base:
+        problems.append(
+            Problem(
+                "BACKOFF_CAP",
+                "BACKOFF_CAP must not be below BACKOFF_BASE.",
+                "Raise the cap or lower the base.",
+            )
+        )
+    if options.once and options.burst:
+        problems.append(
+            Problem("BURST", "--once and --burst exclude each other.", "Choose one.")
+        )
+    return problems
+
+
+def _forget_options(*, setting: str, **kwargs: Any) -> None:
+    if setting == "JOBQUEUE":
+        get_options.cache_clear()
+
+
+setting_changed.connect(_forget_options)

@@ -1,0 +1,258 @@
+"""How an attempt ended, and what that means for its job. Pure: no database, no clock.
+
+worker/attempt.py asks judge() and backoff here; lifecycle/finish.py writes what they say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from django.db import DatabaseError, InterfaceError
+
+from .exceptions import (
+    Cancel,
+    Discard,
+    InvalidOption,
+    JobCancelled,
+    JobTimeout,
+    RateLimited,
+    Snooze,
+)
+from .failures import Failure, clean_text, describe_exception
+from .states import AttemptOutcome, DeadReason
+
+# How often trouble that is not the job's fault is forgiven before it counts.
+MAX_GIVEN_BACK = 20
+# Longer delays would not fit a database's timestamps.
+LONGEST_DELAY = timedelta(days=36_500)
+
+Seconds: TypeAlias = timedelta | float
+BackoffCallable: TypeAlias = Callable[[int, BaseException], Seconds | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before the next attempt.
+
+    `kind` is "steps" (the last one repeats), "exponential" or "linear" (both capped,
+    with jitter of 50 to 100 %).
+    """
+
+    kind: str
+    steps: tuple[timedelta, ...]
+    cap: timedelta = LONGEST_DELAY
+
+    def delay(self, attempt: int, *, jitter: float) -> timedelta:
+        """Return the delay after `attempt` (from 1); `jitter` is from 0 to 1."""
+        if self.kind == "steps":
+            return self.steps[min(attempt, len(self.steps)) - 1]
+        # 2 ** 60 seconds is beyond any cap, and larger powers would overflow.
+        factor = 2.0 ** min(attempt - 1, 60) if self.kind == "exponential" else attempt
+        seconds = min(
+            self.steps[0].total_seconds() * factor, self.cap.total_seconds()
+        ) * (0.5 + jitter / 2)
+        return timedelta(seconds=seconds)
+
+    def dump(self) -> Any:
+        """Return the JSON stored in Job.backoff."""
+        if self.kind == "steps":
+            return [step.total_seconds() for step in self.steps]
+        return {self.kind: [self.steps[0].total_seconds(), self.cap.total_seconds()]}
+
+
+def exponential(base: Seconds = 1, cap: Seconds = 300) -> Backoff:
+    """Wait `base × 2^(attempt − 1)`, at most `cap`, with jitter of 50 to 100 %."""
+    return Backoff("exponential", (_duration(base),), _duration(cap))
+
+
+def linear(step: Seconds = 1, cap: Seconds = 300) -> Backoff:
+    """Wait `step × attempt`, at most `cap`, with jitter of 50 to 100 %."""
+    return Backoff("linear", (_duration(step),), _duration(cap))
+
+
+def read_backoff(value: Any) -> Backoff | BackoffCallable:
+    """Read what users write for `backoff`. Raises InvalidOption."""
+    if isinstance(value, Backoff):
+        return value
+    if isinstance(value, list | tuple) and value:
+        return Backoff("steps", tuple(_duration(step) for step in value))
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    return Backoff("steps", (_duration(value),))
+
+
+def load_backoff(stored: Any) -> Backoff:
+    """Read what Backoff.dump() wrote."""
+    if isinstance(stored, dict):
+        [(kind, (step, cap))] = stored.items()
+        return Backoff(kind, (_duration(step),), _duration(cap))
+    return Backoff("steps", tuple(_duration(step) for step in stored))
+
+
+def _duration(value: Any) -> timedelta:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if is_number and 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        return timedelta(seconds=seconds)
+    raise InvalidOption(
+        f"backoff takes seconds, a timedelta, a list of either, exponential(base, cap), "
+        f"linear(step, cap) or a callable (attempt, exception), each of 0 or more; "
+        f"not {value!r}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The handler returned; `result` is JSON text, `note` says why it is missing."""
+
+    result: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """The attempt failed and another one follows after `delay`."""
+
+    delay: timedelta
+    failure: Failure
+    label: AttemptOutcome = AttemptOutcome.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenBack:
+    """The attempt does not count. `delay` None: pending at once."""
+
+    label: AttemptOutcome
+    delay: timedelta | None = None
+    failure: Failure = Failure()
+    # Database trouble is forgiven MAX_GIVEN_BACK times; a snooze for ever.
+    is_trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job ends as cancelled."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Died:
+    """The job goes to the dead letters."""
+
+    reason: DeadReason
+    failure: Failure
+    label: AttemptOutcome = AttemptOutcome.FAILED
+
+
+Outcome: TypeAlias = Succeeded | Retried | GivenBack | Cancelled | Died
+ExceptionClasses: TypeAlias = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """What a handler and its job say about failures."""
+
+    max_attempts: int
+    backoff: Backoff | BackoffCallable
+    retry_on: dict[type[BaseException], Backoff | BackoffCallable | None] | None = None
+    discard_on: ExceptionClasses = ()
+
+
+def judge(
+    error: BaseException,
+    policy: RetryPolicy,
+    *,
+    attempt: int,
+    given_back: int = 0,
+    job_type: str = "",
+) -> Outcome:
+    """Decide what becomes of a job whose attempt number `attempt` raised `error`."""
+    match error:
+        case Snooze():
+            label, failure = AttemptOutcome.SNOOZED, Failure(message=error.reason)
+            return GivenBack(label=label, delay=error.delay, failure=failure)
+        case RateLimited():
+            label, failure = AttemptOutcome.DEFERRED, Failure(message=error.reason)
+            return GivenBack(label=label, delay=error.delay, failure=failure)
+        case Cancel():
+            return Cancelled(clean_text(error.reason))
+        case JobCancelled():
+            return Cancelled("cancelled while running")
+    failure = describe_exception(error, job_type=job_type)
+    if isinstance(error, Discard) or _is_permanent(error, policy):
+        label = AttemptOutcome.DISCARDED
+        return Died(reason=DeadReason.DISCARDED, failure=failure, label=label)
+    if is_database_trouble(error) and given_back < MAX_GIVEN_BACK:
+        return GivenBack(
+            label=AttemptOutcome.RELEASED,
+            delay=exponential(0.1, 60).delay(given_back + 1, jitter=random.random()),
+            failure=failure,
+            is_trouble=True,
+        )
+    is_timeout = isinstance(error, JobTimeout)
+    label = AttemptOutcome.TIMEOUT if is_timeout else AttemptOutcome.FAILED
+    if attempt < policy.max_attempts:
+        delay = choose_delay(error, policy, attempt=attempt)
+        return Retried(delay=delay, failure=failure, label=label)
+    reason = DeadReason.TIMEOUT if is_timeout else DeadReason.EXCEPTION
+    return Died(reason=reason, failure=failure, label=label)
+
+
+def choose_delay(
+    error: BaseException, policy: RetryPolicy, *, attempt: int
+) -> timedelta:
+    """Return the delay before the next attempt; a callable that fails is passed over."""
+    backoff = _find_backoff(error, policy)
+    if isinstance(backoff, Backoff):
+        return backoff.delay(attempt, jitter=random.random())
+    try:
+        answer = backoff(attempt, error)
+        return _duration(answer) if answer is not None else timedelta()
+    # The user's callable: whatever it does, the failure must be recorded.
+    except Exception:
+        return exponential().delay(attempt, jitter=random.random())
+
+
+def is_database_trouble(error: BaseException) -> bool:
+    """Tell whether the database failed, not the job: connection, pool, conflict.
+
+    Knows both Django's errors and those of the worker's own connections.
+    """
+    cause = (
+        error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
+    )
+    names = {cls.__name__ for cls in type(cause).__mro__}
+    driver = type(cause).__module__.partition(".")[0]
+    if driver == "psycopg_pool":
+        return True
+    if driver == "sqlite3":
+        return "locked" in str(cause)
+    if driver != "psycopg" or not names & {"OperationalError", "InterfaceError"}:
+        return False
+    # psycopg raises OperationalError without a state when the connection is gone.
+    state = getattr(cause, "sqlstate", None) or "08000"
+    return state in {"40001", "40P01", "53300"} or state.startswith(("08", "57P"))
+
+
+def _is_permanent(error: BaseException, policy: RetryPolicy) -> bool:
+    if isinstance(error, policy.discard_on):
+        return True
+    if policy.retry_on is None or isinstance(error, JobTimeout):
+        return False
+    return not isinstance(error, tuple(policy.retry_on)) and not is_database_trouble(
+        error
+    )
+
+
+def _find_backoff(
+    error: BaseException, policy: RetryPolicy
+) -> Backoff | BackoffCallable:
+    for cls, backoff in (policy.retry_on or {}).items():
+        if isinstance(error, cls) and backoff is not None:
+            return backoff
+    return policy.backoff

@@ -1,0 +1,134 @@
+"""JSON at the edge: what a payload and a result may hold, and the errors that say so.
+
+Called by enqueue before anything is written, and by worker/attempt.py for results. The
+text that comes out is accepted by PostgreSQL's jsonb and by SQLite alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Model
+
+from .exceptions import InvalidPayload, InvalidResult, PayloadTooLarge, ResultTooLarge
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SCALARS = (str, int, float, bool, type(None))
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+def dump_payload(payload: Any, *, limit: int) -> str:
+    """Return the payload as JSON text. Raises InvalidPayload or PayloadTooLarge."""
+    if not isinstance(payload, dict):
+        raise InvalidPayload(
+            f"The payload is a dict of the handler's keyword arguments, not "
+            f"{_describe(payload)}. Pass something like {{'user_id': 1}}."
+        )
+    text, fault = _dump(payload, "payload")
+    if fault:
+        raise InvalidPayload(fault)
+    size = len(text.encode())
+    if size > limit:
+        raise PayloadTooLarge(
+            f"The payload has {size:,} bytes of JSON; MAX_PAYLOAD_BYTES allows "
+            f"{limit:,}. Store the data elsewhere and pass a reference to it."
+        )
+    return text
+
+
+def dump_result(result: Any, *, limit: int) -> str | None:
+    """Return a handler's result as JSON text, None for None. Raises InvalidResult."""
+    if result is None:
+        return None
+    text, fault = _dump(result, "result")
+    if fault:
+        raise InvalidResult(f"{fault} Return JSON, or nothing.")
+    size = len(text.encode())
+    if size > limit:
+        raise ResultTooLarge(
+            f"The result has {size:,} bytes of JSON; MAX_RESULT_BYTES allows "
+            f"{limit:,}. Store the data elsewhere and return a reference to it."
+        )
+    return text
+
+
+def dump_json(value: Any, *, name: str) -> str:
+    """Return another JSON value of a job (tags, meta) as text."""
+    text, fault = _dump(value, name)
+    if fault:
+        raise InvalidPayload(fault)
+    return text
+
+
+def _dump(value: Any, name: str) -> tuple[str, str]:
+    """Return (text, "") or ("", what is wrong and where)."""
+    try:
+        text = _encode(value)
+        is_clean = "\\u0000" not in text and not _SURROGATE.search(text)
+        if is_clean and (_is_flat(value) or not any(_find_faults(value, name))):
+            return text, ""
+        fault = next(_find_faults(value, name), "")
+        return ("", fault) if fault else (text, "")
+    except (TypeError, ValueError, RecursionError) as error:
+        return "", _explain(value, name, error)
+
+
+def _is_flat(value: Any) -> bool:
+    return type(value) is dict and all(
+        type(key) is str and type(item) in _SCALARS for key, item in value.items()
+    )
+
+
+def _explain(value: Any, name: str, error: Exception) -> str:
+    try:
+        fault = next(_find_faults(value, name), "")
+    except RecursionError:
+        fault = f"{name} is nested too deeply or contains itself; flatten it."
+    return fault or f"{name} is not JSON: {error}."
+
+
+def _find_faults(value: Any, path: str) -> Iterator[str]:
+    """Yield what JSON or jsonb would refuse, or would silently change."""
+    if isinstance(value, str):
+        if "\0" in value:
+            yield f"{path} contains a NUL character, which PostgreSQL cannot store."
+        elif _SURROGATE.search(value):
+            yield f"{path} contains a lone surrogate, which is not valid Unicode."
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield f"{path} has the key {key!r}; JSON keys are texts, use {str(key)!r}."
+            else:
+                yield from _find_faults(key, f"the key {key!r} of {path}")
+            yield from _find_faults(item, f"{path}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _find_faults(item, f"{path}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{path} is {value}, which JSON does not have; use None or a text."
+    elif not isinstance(value, _SCALARS):
+        yield f"{path} is {_describe(value)}, which JSON does not have; {_advise(value)}"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Model):
+        return f"a model instance ({type(value).__name__})"
+    return f"of type {type(value).__name__}"
+
+
+def _advise(value: Any) -> str:
+    if isinstance(value, Model):
+        return "pass its primary key and load it in the handler."
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "decode it, or pass it in base64."
+    if isinstance(value, set | frozenset):
+        return "pass a list."
+    if hasattr(value, "isoformat"):
+        return "pass value.isoformat()."
+    return "pass its text or its parts."

@@ -1,0 +1,206 @@
+"""The signals of a job's life, and the log lines that tell it.
+
+The worker calls the report_… functions, after the write they report has committed and
+outside the `try` that judges the handler. Receivers get plain values; a failing receiver
+is logged and harms nothing. No other module logs a job's life.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.dispatch import Signal
+
+from .outcomes import Cancelled, Died, GivenBack, Retried, Succeeded
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from .lifecycle.claim import Claim
+    from .lifecycle.endings import Ending
+    from .lifecycle.rescue import Rescued
+
+logger = logging.getLogger("django_jobqueue.jobs")
+worker_logger = logging.getLogger("django_jobqueue.worker")
+
+# Each is sent with job_id, job_type, queue, attempt and worker_id, and what is named.
+job_started = Signal()
+job_succeeded = Signal()  # duration
+job_retried = Signal()  # error, delay
+job_given_back = Signal()  # outcome, error, delay
+job_cancelled = Signal()  # reason
+job_died = Signal()  # reason, error
+job_rescued = Signal()  # lost, is_dead
+lease_lost = Signal()
+# Sent with worker_id.
+worker_started = Signal()
+worker_stopped = Signal()
+
+# Above this many jobs a second a worker writes summaries instead of single lines.
+LOUD = 200
+
+
+class Event:
+    """A log message of a short text and named values, for logfmt and JSON alike."""
+
+    __slots__ = ("fields", "text")
+
+    def __init__(self, text: str, **fields: Any) -> None:
+        self.text = text
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return " ".join([self.text, *map(format_field, self.fields.items())])
+
+
+def format_field(field: tuple[str, Any]) -> str:
+    """Return one `name=value` of a logfmt line."""
+    name, value = field
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    if not text or not text.isprintable() or any(c in text for c in ' "='):
+        text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        text = text.replace("\n", "\\n").replace("\r", "\\r")
+    return f"{name}={text}"
+
+
+class JobLog:
+    """Reports the ends of attempts; one instance for each worker, used by one thread."""
+
+    def __init__(self, worker_id: UUID, *, is_complete: bool) -> None:
+        self.worker_id = worker_id
+        # Write every line, however many there are.
+        self.is_complete = is_complete
+        self._second = 0
+        self._count = 0
+        self._was_loud = False
+        # job type → (count, seconds in all, longest)
+        self._summary: dict[str, tuple[int, float, float]] = {}
+
+    def report_started(self, claim: Claim) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(Event("job started", **self._describe(claim)))
+        if job_started.receivers:
+            job_started.send_robust(None, **self._describe(claim))
+
+    def report_ended(self, ending: Ending) -> None:
+        """Tell of one attempt whose end was written."""
+        match ending.outcome:
+            case Succeeded():
+                self._report_succeeded(ending)
+            case Retried(delay=delay, failure=failure):
+                self._report_retried(ending, failure.short, delay)
+            case GivenBack(delay=delay, failure=failure, label=label):
+                self._report_given_back(ending, str(label), failure.short, delay)
+            case Cancelled(reason=reason):
+                fields = self._describe(ending.claim)
+                logger.info(Event("job cancelled", **fields, reason=reason))
+                job_cancelled.send_robust(None, **fields, reason=reason)
+            case Died(reason=reason, failure=failure):
+                fields = self._describe(ending.claim)
+                fields |= {"reason": str(reason), "error": failure.short}
+                logger.error(Event("job dead", **fields))
+                job_died.send_robust(None, **fields)
+
+    def report_lost(self, claim: Claim, *, what: str) -> None:
+        fields = self._describe(claim)
+        logger.warning(Event("lease lost", **fields, refused=what))
+        lease_lost.send_robust(None, **fields)
+
+    def flush(self, *, is_final: bool = False) -> None:
+        """Write the summaries of a second that has passed."""
+        second = int(time.monotonic())
+        if second == self._second and not is_final:
+            return
+        for job_type, (count, total, longest) in sorted(self._summary.items()):
+            logger.info(
+                Event(
+                    "jobs done",
+                    job_type=job_type,
+                    count=count,
+                    mean=total / count,
+                    longest=longest,
+                    worker_id=self.worker_id,
+                )
+            )
+        self._summary.clear()
+        self._was_loud = self._count > LOUD
+        self._second, self._count = second, 0
+
+    @property
+    def has_summary(self) -> bool:
+        return bool(self._summary)
+
+    def _report_succeeded(self, ending: Ending) -> None:
+        claim = ending.claim
+        if logger.isEnabledFor(logging.INFO):
+            self.flush()
+            self._count += 1
+            is_quiet = not self._was_loud and self._count <= LOUD
+            if is_quiet or self.is_complete or claim.attempt > 1:
+                fields = self._describe(claim)
+                logger.info(Event("job done", **fields, duration=ending.ran))
+            else:
+                count, total, longest = self._summary.get(claim.job_type, (0, 0.0, 0.0))
+                self._summary[claim.job_type] = (
+                    count + 1,
+                    total + ending.ran,
+                    max(longest, ending.ran),
+                )
+        if job_succeeded.receivers:
+            fields = self._describe(claim)
+            job_succeeded.send_robust(None, **fields, duration=ending.ran)
+
+    def _report_retried(self, ending: Ending, error: str, delay: timedelta) -> None:
+        fields = self._describe(ending.claim)
+        logger.warning(
+            Event("job retries", **fields, error=error, next_in=delay.total_seconds())
+        )
+        job_retried.send_robust(None, **fields, error=error, delay=delay)
+
+    def _report_given_back(
+        self, ending: Ending, outcome: str, error: str, delay: timedelta | None
+    ) -> None:
+        fields = self._describe(ending.claim) | {"outcome": outcome}
+        is_trouble = isinstance(ending.outcome, GivenBack) and ending.outcome.is_trouble
+        is_notable = is_trouble or outcome == "unknown_handler"
+        logger.log(
+            logging.WARNING if is_notable else logging.INFO,
+            Event(
+                "job given back",
+                **fields,
+                error=error,
+                next_in=delay.total_seconds() if delay else 0.0,
+            ),
+        )
+        job_given_back.send_robust(None, **fields, error=error, delay=delay)
+
+    def _describe(self, claim: Claim) -> dict[str, Any]:
+        return {
+            "job_id": claim.id,
+            "job_type": claim.job_type,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+            "worker_id": self.worker_id,
+        }
+
+
+def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
+    """Tell of one job taken from a worker that is gone."""
+    fields = {
+        "job_id": rescued.id,
+        "job_type": rescued.job_type,
+        "queue": rescued.queue,
+        "worker_id": worker_id,
+        "lost": rescued.lost,
+    }
+    text = "job dead" if rescued.is_dead else "job rescued"
+    logger.warning(Event(text, **fields, owner=rescued.worker_id))
+    job_rescued.send_robust(None, **fields, is_dead=rescued.is_dead)
+
+
+def report_worker(text: str, *, worker_id: UUID, **fields: Any) -> None:
+    """Tell of a worker's own life."""
+    worker_logger.info(Event(text, worker_id=worker_id, **fields))

@@ -1,0 +1,1 @@
+"""The process that walks the arrows: claims jobs, runs them, and writes their ends."""

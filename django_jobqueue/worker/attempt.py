@@ -1,0 +1,266 @@
+"""One attempt: resolve the handler, call it, judge how it ended. The write is finish's.
+
+Called by the job threads and, in its async form, by the event loop. The only place that
+catches broadly: whatever a handler raises, sys.exit() included, ends its attempt and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from ..context import JobContext
+from ..exceptions import Interruption, JobTimeout
+from ..failures import Failure
+from ..handlers import Handler, find_handler
+from ..lifecycle.claim import Claim
+from ..lifecycle.database import Database
+from ..lifecycle.endings import Ending
+from ..lifecycle.finish import finish_in_transaction
+from ..options import Options
+from ..outcomes import (
+    Cancelled,
+    Died,
+    GivenBack,
+    Outcome,
+    Succeeded,
+    judge,
+    load_backoff,
+)
+from ..payloads import dump_result
+from ..states import AttemptOutcome, DeadReason
+from .connections import tidy_connections
+from .held import HeldJob
+
+# What log records of a handler's own say of the job they were written in.
+current_job: ContextVar[dict[str, Any] | None] = ContextVar(
+    "jobqueue_current_job", default=None
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What every attempt of this worker works with."""
+
+    options: Options
+    worker_id: UUID
+    report_progress: Callable[[Claim, dict[str, Any]], None]
+    report_started: Callable[[Claim], None]
+
+
+def run_attempt(held: HeldJob, bench: Bench) -> tuple[Ending, bool]:
+    """Run one attempt of a sync handler in this thread.
+
+    Returns its ending, and whether the handler's own transaction has written it already.
+    """
+    claim = held.claim
+    handler = resolve(held, bench)
+    if not isinstance(handler, Handler):
+        return Ending(claim=claim, outcome=handler), False
+    timeout = find_timeout(handler, claim, bench.options)
+    context = make_context(held, handler, bench, timeout=timeout)
+    # Before the job too: a connection may have died while the thread was idle.
+    tidy_connections()
+    error: BaseException | None = None
+    outcome: Outcome = Succeeded()
+    is_written = False
+    with _named(claim, bench):
+        held.enter(timeout=timeout.total_seconds())
+        try:
+            try:
+                outcome, is_written = _call(held, handler, context, bench)
+            finally:
+                held.leave()
+        except BaseException as caught:
+            held.leave()
+            error = caught
+    ran = time.monotonic() - (held.started or 0.0)
+    if error is not None:
+        outcome = judge_error(error, handler, claim, bench.options)
+    is_suspect = isinstance(error, Interruption)
+    del error  # its traceback holds the handler's frames
+    tidy_connections(is_suspect=is_suspect)
+    ending = Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
+    return ending, is_written
+
+
+async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
+    """Run one attempt of an async handler on the event loop."""
+    claim = held.claim
+    handler = resolve(held, bench)
+    if not isinstance(handler, Handler):
+        return Ending(claim=claim, outcome=handler)
+    timeout = find_timeout(handler, claim, bench.options)
+    context = make_context(held, handler, bench, timeout=timeout)
+    outcome: Outcome
+    with _named(claim, bench):
+        held.started = time.monotonic()
+        try:
+            outcome = await _acall(held, handler, context, timeout, bench)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                outcome = _judge_cancellation(held, error, handler, bench)
+            else:
+                outcome = judge_error(error, handler, claim, bench.options)
+    ran = time.monotonic() - held.started
+    return Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
+
+
+def resolve(held: HeldJob, bench: Bench) -> Handler[..., Any] | Outcome:
+    """Find the handler, or the outcome of a job that is not to be started."""
+    claim = held.claim
+    if held.flags.cancelled:
+        return Cancelled("cancelled before it started")
+    if claim.is_expired:
+        return Cancelled("expired")
+    handler = find_handler(claim.job_type)
+    if handler is None:
+        return _judge_unknown(claim, bench.options)
+    bench.report_started(claim)
+    return handler
+
+
+def find_timeout(
+    handler: Handler[..., Any], claim: Claim, options: Options
+) -> timedelta:
+    return claim.timeout or handler.timeout or options.timeout
+
+
+def make_context(
+    held: HeldJob, handler: Handler[..., Any], bench: Bench, *, timeout: timedelta
+) -> JobContext:
+    claim = held.claim
+    limit = claim.max_attempts or handler.max_attempts or bench.options.max_attempts
+    return JobContext(
+        job_id=claim.id,
+        job_type=claim.job_type,
+        attempt=claim.attempt,
+        max_attempts=limit,
+        deadline=timezone.now() + timeout,
+        _flags=held.flags,
+        _report=lambda progress: bench.report_progress(claim, progress),
+    )
+
+
+def judge_error(
+    error: BaseException, handler: Handler[..., Any], claim: Claim, options: Options
+) -> Outcome:
+    backoff = None if claim.backoff is None else load_backoff(json.loads(claim.backoff))
+    policy = handler.make_policy(
+        options, max_attempts=claim.max_attempts, backoff=backoff
+    )
+    return judge(
+        error,
+        policy,
+        attempt=claim.attempt,
+        given_back=claim.given_back,
+        job_type=claim.job_type,
+    )
+
+
+def _call(
+    held: HeldJob, handler: Handler[..., Any], context: JobContext, bench: Bench
+) -> tuple[Outcome, bool]:
+    """Call the handler, inside the transactions it asked for."""
+    options, claim = bench.options, held.claim
+    payload, args = json.loads(claim.payload), json.loads(claim.args)
+    with ExitStack() as transactions:
+        # The jobs' database is entered first, so that it commits last.
+        for alias in _order_databases(handler, options.database):
+            transactions.enter_context(transaction.atomic(using=alias))
+        result = handler.call(context, args, payload)
+        text = dump_result(result, limit=options.max_result_bytes)
+        outcome = Succeeded(text)
+        if handler.atomic:
+            ending = Ending(claim=claim, outcome=outcome, started=held.started)
+            finish_in_transaction(
+                Database(alias=options.database),
+                ending,
+                worker_id=bench.worker_id,
+                options=options,
+            )
+    return outcome, handler.atomic
+
+
+def _order_databases(handler: Handler[..., Any], jobs_alias: str) -> list[str]:
+    aliases = list(handler.databases)
+    if handler.atomic and jobs_alias not in aliases:
+        aliases.append(jobs_alias)
+    return sorted(aliases, key=lambda alias: alias != jobs_alias)
+
+
+async def _acall(
+    held: HeldJob,
+    handler: Handler[..., Any],
+    context: JobContext,
+    timeout: timedelta,
+    bench: Bench,
+) -> Outcome:
+    payload, args = json.loads(held.claim.payload), json.loads(held.claim.args)
+    try:
+        async with asyncio.timeout(timeout.total_seconds()) as limit:
+            result = await handler.call(context, args, payload)
+    except TimeoutError as error:
+        if limit.expired():
+            raise JobTimeout from error
+        raise
+    return Succeeded(dump_result(result, limit=bench.options.max_result_bytes))
+
+
+def _judge_cancellation(
+    held: HeldJob, error: BaseException, handler: Handler[..., Any], bench: Bench
+) -> Outcome:
+    """A cancelled task: by somebody's cancel(), by shutdown, or by its own doing."""
+    if held.interruption is not None:
+        return judge_error(held.interruption(), handler, held.claim, bench.options)
+    if held.flags.stopping:
+        return GivenBack(label=AttemptOutcome.RELEASED)
+    return judge_error(error, handler, held.claim, bench.options)
+
+
+def _judge_unknown(claim: Claim, options: Options) -> Outcome:
+    message = f"No handler is registered for the job type {claim.job_type!r}."
+    failure = Failure(exception_class="UnknownJobType", message=message)
+    since = claim.unknown_since
+    waited = timedelta() if since is None else claim.claimed_at - since
+    if waited >= options.unknown_handler_grace:
+        return Died(
+            reason=DeadReason.UNKNOWN_HANDLER,
+            failure=failure,
+            label=AttemptOutcome.UNKNOWN_HANDLER,
+        )
+    delay = min(options.unknown_handler_grace / 20, timedelta(seconds=30))
+    return GivenBack(
+        label=AttemptOutcome.UNKNOWN_HANDLER,
+        delay=max(delay, timedelta(milliseconds=50)),
+        failure=failure,
+    )
+
+
+@contextmanager
+def _named(claim: Claim, bench: Bench) -> Iterator[None]:
+    """Put the job's names on every log record written inside."""
+    token = current_job.set(
+        {
+            "job_id": str(claim.id),
+            "job_type": claim.job_type,
+            "attempt": claim.attempt,
+            "worker_id": str(bench.worker_id),
+        }
+    )
+    try:
+        yield
+    finally:
+        current_job.reset(token)

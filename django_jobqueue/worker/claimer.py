@@ -1,0 +1,285 @@
+"""Claimer: promotes, claims and reconciles, in one thread and on one connection.
+
+One thread because reconcile compares what the database says with what we hold, and a
+claim whose reply is on its way would look like a lost one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from ..exceptions import JobCancelled
+from ..lifecycle.beat import remember_queues
+from ..lifecycle.claim import (
+    Claim,
+    claim_jobs,
+    find_next_due,
+    find_pending_queues,
+    has_work,
+)
+from ..lifecycle.database import Database
+from ..lifecycle.endings import Ending
+from ..lifecycle.notify import WINDOW, notify_pending
+from ..lifecycle.promote import promote_jobs
+from ..lifecycle.reconcile import OwnedJob, read_owned_jobs
+from ..options import Options
+from ..outcomes import GivenBack
+from ..states import AttemptOutcome
+from .finisher import Finisher
+from .held import HeldJobs
+from .loop import Loop
+from .pace import Pace
+from .shares import QueueShares
+from .slots import Slots
+
+# How often an idle worker looks although it listens.
+LOOK = 15.0
+# Claimed jobs that have not started after this long go back for others to take.
+STALE = 1.0
+PROMOTE_LIMIT = 1000
+RELEASED = GivenBack(label=AttemptOutcome.RELEASED)
+
+
+class Claimer:
+    """Fetches work for the slots of one worker."""
+
+    def __init__(
+        self,
+        held: HeldJobs,
+        slots: Slots,
+        finisher: Finisher,
+        *,
+        worker_id: UUID,
+        options: Options,
+        on_drained: Callable[[], None],
+    ) -> None:
+        self.loop = Loop("claim", self.step, alias=options.database)
+        # Set by the listener while notifications come through.
+        self.is_listening = False
+        self._held = held
+        self._slots = slots
+        self._finisher = finisher
+        self._worker_id = worker_id
+        self._options = options
+        # Called when --burst, --once or --max-jobs has come to its end.
+        self._on_drained = on_drained
+        self._serves_all = options.queues is None
+        self._shares = QueueShares(dict(options.queues or ()))
+        self._excluded = frozenset(options.exclude_queues)
+        self._pace = Pace(batch_size=options.batch_size)
+        self._left = 1 if options.once else options.max_jobs
+        self._is_hungry = True
+        self._next_look = 0.0
+        self._next_due = 0.0
+        self._look_again = 0.0
+        self._must_reconcile = False
+        self._seen_db: Database | None = None
+        # What the listener and the finisher say between two steps.
+        self._news: set[str] = set()
+        self._news_lock = threading.Lock()
+
+    def tell_pending(self, queues: Iterable[str]) -> None:
+        """Hear of pending jobs, from any thread."""
+        served = {name for name in queues if self._is_served(name)}
+        if served:
+            with self._news_lock:
+                self._news |= served
+            self.loop.wake()
+
+    def tell_due(self, seconds: float) -> None:
+        """Hear of a job that is due in so many seconds, from any thread."""
+        due = time.monotonic() + seconds
+        if due < self._next_due:
+            self._next_due = due
+            self.loop.wake()
+
+    def ask_reconcile(self) -> None:
+        """Have the next step compare what we own with what we hold, if anything."""
+        if len(self._held):
+            self._must_reconcile = True
+            self.loop.wake()
+
+    def tell_room(self) -> None:
+        if self._is_hungry:
+            self.loop.wake()
+
+    def step(self, db: Database) -> float:
+        """Do what is due and return how long to sleep."""
+        now = time.monotonic()
+        if db is not self._seen_db:
+            self._seen_db, self._must_reconcile, self._next_look = db, True, 0.0
+        if self._must_reconcile:
+            self._must_reconcile = False
+            self._reconcile(db)
+        self._read_news(now)
+        if now >= self._next_due:
+            self._promote(db)
+        if now >= self._next_look:
+            self._look(db)
+        self._return_stale()
+        count = self._claim(db)
+        if count == 0 and self._is_done(db):
+            self._on_drained()
+        return self._choose_delay()
+
+    def _read_news(self, now: float) -> None:
+        with self._news_lock:
+            news, self._news = self._news, set()
+        if news:
+            self._shares.learn(news)
+            self._shares.wake(news)
+            self._is_hungry = True
+            # Producers say a thing once in a while only: look again after that.
+            self._look_again = now + WINDOW
+        elif 0 < self._look_again <= now:
+            self._look_again = 0.0
+            self._shares.wake(self._shares.names)
+            self._is_hungry = True
+
+    def _look(self, db: Database) -> None:
+        """See which queues have jobs: new ones, and those thought empty."""
+        found = [name for name in find_pending_queues(db) if self._is_served(name)]
+        new = [name for name in found if name not in self._shares.names]
+        if new:
+            remember_queues(db, new)
+            self._shares.learn(new)
+        self._shares.wake(found)
+        self._is_hungry = self._is_hungry or bool(found)
+        self._next_look = time.monotonic() + self._pause()
+
+    def _promote(self, db: Database) -> None:
+        promoted = promote_jobs(db, limit=PROMOTE_LIMIT, aging=self._options.aging)
+        ranks: dict[str, int] = {}
+        for queue, rank in promoted:
+            ranks[queue] = min(rank, ranks.get(queue, rank))
+        # For the other workers; what is ours we take below.
+        notify_pending(db, ranks)
+        served = [name for name in ranks if self._is_served(name)]
+        self._shares.learn(served)
+        self._shares.wake(served)
+        self._is_hungry = self._is_hungry or bool(served)
+        if len(promoted) == PROMOTE_LIMIT:
+            self._next_due = 0.0
+            return
+        seconds = find_next_due(db)
+        longest = self._pause()
+        self._next_due = time.monotonic() + (
+            longest if seconds is None else min(max(seconds, 0.0), longest)
+        )
+
+    def _claim(self, db: Database) -> int:
+        room = self._find_room()
+        if not self._is_hungry or room < 1:
+            return 0
+        quotas = self._shares.share(room)
+        if not quotas:
+            self._is_hungry = False
+            return 0
+        claims = claim_jobs(db, quotas, worker_id=self._worker_id)
+        self._is_hungry = self._shares.note(quotas, (claim.queue for claim in claims))
+        if self._left is not None:
+            self._left -= len(claims)
+        self._slots.add(self._held.add(claims))
+        return len(claims)
+
+    def _find_room(self) -> int:
+        """Return how many jobs to claim now; 0 to wait until it is worth a claim."""
+        self._pace.measure(
+            time.monotonic(), ended=self._slots.ended, seconds=self._slots.seconds
+        )
+        ahead = self._pace.ahead
+        waiting = self._slots.waiting
+        self._slots.low_water = ahead // 2
+        room = self._slots.concurrency + ahead - waiting - self._slots.running
+        if ahead and waiting > ahead // 2:
+            return 0
+        if self._left is not None:
+            room = min(room, self._left)
+        return min(room, self._options.batch_size)
+
+    def _return_stale(self) -> None:
+        stale = self._slots.take_waiting(older_than=STALE)
+        if stale:
+            self._pace.slow_down()
+            self.release(job.claim for job in stale)
+
+    def release(self, claims: Iterable[Claim]) -> None:
+        """Give claims back: pending again, their attempts not used."""
+        for claim in claims:
+            self._finisher.put(Ending(claim=claim, outcome=RELEASED))
+
+    def _reconcile(self, db: Database) -> None:
+        owned = {job.id: job for job in read_owned_jobs(db, self._worker_id)}
+        for held in self._held.list():
+            job = owned.pop(held.claim.id, None)
+            if job is None or job.lease_token != held.claim.lease_token:
+                held.flags.lost = held.flags.cancelled = True
+                held.interrupt(JobCancelled)
+            elif job.is_cancel_requested:
+                held.flags.cancelled = True
+                held.interrupt(JobCancelled)
+        # Owned but not held: a claim whose reply was lost.
+        self.release(_make_claim(job) for job in owned.values())
+
+    def _is_served(self, queue: str) -> bool:
+        if queue in self._excluded:
+            return False
+        return self._serves_all or queue in self._shares.names
+
+    def _is_done(self, db: Database) -> bool:
+        if self._left is not None and self._left <= 0:
+            return True
+        if not self._options.burst or len(self._held):
+            return False
+        names = None if self._serves_all else self._shares.names
+        return not has_work(db, names, exclude=sorted(self._excluded))
+
+    def _pause(self) -> float:
+        seconds = self._options.poll_interval.total_seconds()
+        # Only an idle worker that listens may sleep long.
+        if self.is_listening and not len(self._held) and not self._options.burst:
+            seconds = max(seconds, LOOK)
+        return seconds * (0.8 + random.random() * 0.2)
+
+    def _choose_delay(self) -> float:
+        now = time.monotonic()
+        if self._is_hungry and self._find_room() > 0:
+            return 0.0
+        moments = [self._next_look, self._next_due]
+        if self._look_again:
+            moments.append(self._look_again)
+        if self._slots.waiting:
+            moments.append(now + STALE / 2)
+        delay = max(0.001, min(moments) - now)
+        if self._options.burst:
+            # Somebody waits for the end: look often.
+            delay = min(delay, 0.05)
+        return delay
+
+
+def _make_claim(job: OwnedJob) -> Claim:
+    """Make what finish needs to give back a job we never saw."""
+    moment = datetime.now(UTC)
+    return Claim(
+        id=job.id,
+        lease_token=job.lease_token,
+        rank=0,
+        job_type=job.job_type,
+        queue=job.queue,
+        payload="{}",
+        args="[]",
+        backoff=None,
+        attempt=job.attempt,
+        max_attempts=None,
+        timeout=None,
+        given_back=0,
+        run_at=moment,
+        claimed_at=moment,
+        expires_at=None,
+        unknown_since=None,
+    )

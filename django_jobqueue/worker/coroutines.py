@@ -1,0 +1,81 @@
+"""Coroutines: async handlers, on one event loop in a thread of its own.
+
+Async ORM calls of one worker share one thread and one connection (Django has no other
+way yet); its upkeep is done here, once a second while jobs come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from asgiref.sync import sync_to_async
+
+from ..lifecycle.endings import Ending
+from .attempt import Bench, arun_attempt
+from .connections import close_idle_connections, tidy_connections
+from .held import HeldJob
+
+UPKEEP = 1.0
+
+
+class Coroutines:
+    """The event loop of a worker, started with its first async job."""
+
+    def __init__(self, bench: Bench, *, on_end: Callable[[Ending], None]) -> None:
+        self._bench = bench
+        self._on_end = on_end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = 0
+        # asyncio keeps only weak references to its tasks.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, held: HeldJob) -> None:
+        """Run one job on the loop; returns at once, from any thread."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=self._run, name="jobqueue-coroutines", daemon=True
+            ).start()
+        self._loop.call_soon_threadsafe(self._create_task, held)
+
+    def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        self._loop.create_task(self._keep_up())
+        self._loop.run_forever()
+
+    def _create_task(self, held: HeldJob) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._run_job(held))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        with held.lock:
+            held.task = task
+            is_late = held.interruption is None and held.flags.cancelled
+        if is_late:
+            task.cancel()
+
+    async def _run_job(self, held: HeldJob) -> None:
+        ending = await arun_attempt(held, self._bench)
+        with held.lock:
+            held.task = None
+        self._ended += 1
+        self._on_end(ending)
+
+    async def _keep_up(self) -> None:
+        """Tidy the connections of the thread that serves async ORM calls."""
+        seen = 0
+        while True:
+            await asyncio.sleep(UPKEEP)
+            is_idle = self._ended == seen and not self._tasks
+            if self._ended != seen:
+                await sync_to_async(tidy_connections)()
+            elif is_idle:
+                await sync_to_async(close_idle_connections)()
+            seen = self._ended

@@ -1,0 +1,85 @@
+"""Log records of a worker: logfmt or JSON, with the job's names on every one of them.
+
+`runworker` calls configure(). Records written inside a handler, whoever writes them,
+carry job id, job type, attempt and worker id; payloads are never logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+from uuid import UUID
+
+from ..signals import Event, format_field
+from .attempt import current_job
+
+
+def configure(log_format: str, *, worker_id: UUID) -> None:
+    """Name jobs on all records; add a handler where nobody has configured one."""
+    _name_records(worker_id)
+    package = logging.getLogger("django_jobqueue")
+    if logging.getLogger().handlers or package.handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else LogfmtFormatter())
+    # On the root: what handlers log themselves shall be seen too.
+    logging.getLogger().addHandler(handler)
+    if package.level == logging.NOTSET:
+        package.setLevel(logging.INFO)
+
+
+def _name_records(worker_id: UUID) -> None:
+    """Give every record `jobqueue`, a dict: any handler and formatter may use it."""
+    make_record = logging.getLogRecordFactory()
+    outside = {"worker_id": str(worker_id)}
+
+    def make_named_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        record.jobqueue = current_job.get() or outside
+        return record
+
+    logging.setLogRecordFactory(make_named_record)
+
+
+class LogfmtFormatter(logging.Formatter):
+    """`2026-11-16T00:10:01.123Z INFO job done job_id=… attempt=1`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text, fields = _read_record(record)
+        moment = _format_time(record.created)
+        line = " ".join([moment, record.levelname, text, *map(format_field, fields)])
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text, fields = _read_record(record)
+        line: dict[str, Any] = {
+            "time": _format_time(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": text,
+            **dict(fields),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _read_record(record: logging.LogRecord) -> tuple[str, list[tuple[str, Any]]]:
+    names: dict[str, Any] = getattr(record, "jobqueue", {})
+    if isinstance(record.msg, Event):
+        return record.msg.text, list((names | record.msg.fields).items())
+    return record.getMessage(), list(names.items())
+
+
+def _format_time(created: float) -> str:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
+    return f"{moment}.{int(created * 1000) % 1000:03d}Z"

@@ -1,0 +1,109 @@
+"""Loop: a thread that asks its step how long to sleep; and the one place that retries.
+
+A step does its work and returns the delay before the next; the loop knows nothing else.
+Database trouble is logged once, then waited out with growing, jittered pauses.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+
+from django.db import DatabaseError, InterfaceError
+
+from ..lifecycle.database import Database
+from ..outcomes import is_database_trouble
+from ..signals import Event
+from .connections import close_database, open_database
+
+logger = logging.getLogger("django_jobqueue.worker")
+
+LONGEST_PAUSE = 5.0
+
+
+class Loop:
+    """One thread with a database handle of its own, opened anew after trouble."""
+
+    def __init__(
+        self, name: str, step: Callable[[Database], float | None], *, alias: str
+    ) -> None:
+        self.name = name
+        self.step = step
+        self.alias = alias
+        self.failures = 0
+        # Set to make the loop look at once.
+        self.wakeup = threading.Event()
+        self._stopping = threading.Event()
+        self._db: Database | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"jobqueue-{name}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self.wakeup.set()
+
+    def stop(self) -> None:
+        """Ask the loop to end after the step it is in."""
+        self._stopping.set()
+        self.wakeup.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; tell whether it has come."""
+        self._thread.join(max(0.0, timeout))
+        return not self._thread.is_alive()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            # Cleared before the work: a wake-up during it is not lost.
+            self.wakeup.clear()
+            delay = self._try_step()
+            if delay is None or delay > 0:
+                self.wakeup.wait(delay)
+        self._close()
+
+    def _try_step(self) -> float | None:
+        try:
+            if self._db is None:
+                self._db = open_database(self.alias, name=self.name)
+            delay = self.step(self._db)
+            if self.failures:
+                logger.info(Event(f"{self.name} loop works again"))
+            self.failures = 0
+            return delay
+        # Whatever a step raises, the loop goes on: a worker that is alive but idle is
+        # worse than a loud one. Expected trouble has no traceback.
+        except Exception as error:
+            self._report(error)
+            self._close()
+            self.failures += 1
+            pause = min(LONGEST_PAUSE, 0.1 * 2 ** min(self.failures, 10))
+            return pause * (0.5 + random.random() / 2)
+
+    def _report(self, error: Exception) -> None:
+        if not is_database_trouble(error):
+            kind = isinstance(error, DatabaseError | InterfaceError)
+            text = "database error" if kind else "error"
+            logger.exception(Event(f"{text} in the {self.name} loop"))
+        elif self.failures == 0:
+            reason = " ".join(str(error).split())[:200]
+            logger.warning(
+                Event(f"{self.name} loop: database trouble, trying again", error=reason)
+            )
+
+    def _close(self) -> None:
+        if self._db is None:
+            return
+        try:
+            close_database(self._db)
+        except Exception as error:
+            logger.debug(Event("closing a connection failed", error=error))
+        self._db = None

@@ -1,0 +1,75 @@
+"""Maintenance: rescues the jobs of dead workers and prunes ended ones.
+
+Every worker does it; rows are taken with SKIP LOCKED, so that they do not get in each
+other's way and no leader is needed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from uuid import UUID
+
+from ..handlers import all_handlers
+from ..lifecycle.database import Database
+from ..lifecycle.notify import notify_pending
+from ..lifecycle.prune import BATCH, prune_jobs
+from ..lifecycle.rescue import LIMIT, forget_silent_workers, rescue_jobs
+from ..options import Options
+from ..signals import report_rescued
+from .claimer import Claimer
+from .heartbeat import Heartbeat
+from .loop import Loop
+
+# Seconds between two looks for what is rare: jobs without any heartbeat, old rows.
+RARE = 60.0
+
+
+class Maintenance:
+    """The loop of what has to be done now and then."""
+
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        claimer: Claimer,
+        *,
+        worker_id: UUID,
+        options: Options,
+    ) -> None:
+        self.loop = Loop("maintenance", self.step, alias=options.database)
+        self._heartbeat = heartbeat
+        self._claimer = claimer
+        self._worker_id = worker_id
+        self._options = options
+        self._next_rare = time.monotonic() + RARE * random.random()
+        self._run_once = [
+            name
+            for name, handler in all_handlers().items()
+            if (handler.max_attempts or options.max_attempts) == 1
+        ]
+
+    def step(self, db: Database) -> float:
+        is_rare = time.monotonic() >= self._next_rare
+        delay = self._options.heartbeat_interval.total_seconds()
+        # Only one whose own heart is steady judges others.
+        reply = self._heartbeat.reply
+        if reply.is_steady and (reply.is_someone_silent or is_rare):
+            if self._rescue(db) == LIMIT:
+                delay = 0.0
+        if is_rare:
+            forget_silent_workers(db)
+            if prune_jobs(db) == BATCH:
+                return 0.05
+            self._next_rare = time.monotonic() + RARE * (0.8 + random.random() * 0.4)
+        return delay * (0.8 + random.random() * 0.2)
+
+    def _rescue(self, db: Database) -> int:
+        rescued = rescue_jobs(db, options=self._options, run_once=self._run_once)
+        ranks: dict[str, int] = {}
+        for job in rescued:
+            report_rescued(job, worker_id=self._worker_id)
+            if job.rank is not None:
+                ranks[job.queue] = min(job.rank, ranks.get(job.queue, job.rank))
+        notify_pending(db, ranks)
+        self._claimer.tell_pending(ranks)
+        return len(rescued)

@@ -1,0 +1,104 @@
+"""Which database the tests run on, and what worker processes need to reach it.
+
+`pytest` alone is enough: without DATABASE_URL a temporary PostgreSQL server is started
+before Django reads its settings, and stopped at the end. With
+JOBQUEUE_TEST_DATABASE=sqlite the same tests run on SQLite files in a temporary folder.
+"""
+
+import os
+import secrets
+import signal
+import sqlite3
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import django
+import pytest
+from django.conf import settings
+
+from tests.postgres import database_url
+
+ROOT = Path(__file__).parent.parent
+DATABASE = os.environ.setdefault("JOBQUEUE_TEST_DATABASE", "postgresql")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if settings.configured:
+        raise pytest.UsageError(
+            "Django's settings were read before the tests have a database. "
+            "Unset DJANGO_SETTINGS_MODULE and leave out --ds."
+        )
+    _restore_interrupt()
+    resources = ExitStack()
+    config.add_cleanup(resources.close)
+    os.environ["JOBQUEUE_TEST_RUN"] = secrets.token_hex(4)
+    if DATABASE == "sqlite":
+        directory = tempfile.TemporaryDirectory(
+            prefix="jobqueue-test-", ignore_cleanup_errors=True
+        )
+        os.environ["JOBQUEUE_TEST_DIRECTORY"] = resources.enter_context(directory)
+    else:
+        try:
+            os.environ["DATABASE_URL"] = resources.enter_context(database_url())
+        except RuntimeError as error:
+            raise pytest.UsageError(str(error)) from None
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    # pytest-django's own hook comes last, and sets Django up if settings were read.
+    assert settings.DATABASES
+
+
+def pytest_report_header() -> str:
+    return f"database: {_database_version()}, Django {django.get_version()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        wanted = {mark.name for mark in item.iter_markers()} & {"postgresql", "sqlite"}
+        if wanted and DATABASE not in wanted:
+            item.add_marker(pytest.mark.skip(reason=f"not for {DATABASE}"))
+
+
+@pytest.fixture(scope="session")
+def worker_env(django_db_setup: None) -> dict[str, str]:
+    """Return the environment in which a worker process uses the test databases.
+
+    Such a process sees committed rows only: the test needs `transaction=True`, and
+    `databases=[…]` if it uses another alias than `default`.
+    """
+    # Not NAME: a database that no test asked for has not been made, and the name of
+    # the real one must not get into a test.
+    names = {
+        f"JOBQUEUE_TEST_NAME_{alias}": settings.DATABASES[alias]["TEST"]["NAME"]
+        for alias in settings.DATABASES
+    }
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **names, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _restore_interrupt() -> None:
+    # A shell starts background commands with SIGINT ignored, and so would be every
+    # worker that a test starts and then interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _database_version() -> str:
+    if DATABASE == "sqlite":
+        return f"SQLite {sqlite3.sqlite_version}"
+    import psycopg
+
+    database = settings.DATABASES["default"]
+    try:
+        with psycopg.connect(
+            host=database["HOST"],
+            port=database["PORT"],
+            user=database["USER"],
+            password=database["PASSWORD"],
+            dbname="postgres",
+        ) as connection:
+            version = connection.info.parameter_status("server_version")
+    except psycopg.OperationalError as error:
+        return f"PostgreSQL, out of reach ({error})"
+    return f"PostgreSQL {version}"

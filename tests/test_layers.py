@@ -1,0 +1,131 @@
+"""The layers of the package, read from its source: who may import whom.
+
+A module imports from its own layer and from those below. The thin public methods on
+models and handlers import their arrow inside the function: the only upward imports,
+listed here by name. Raw SQL stands in lifecycle/ only.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "django_jobqueue"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = [
+    {"exceptions", "states", "failures"},
+    {"options"},
+    {"outcomes", "signals", "payloads", "context", "joboptions"},
+    {"handlers", "models"},
+    {"lifecycle"},
+    {"schedules", "limits", "breaker", "steps", "events", "workflows"}
+    | {"metrics", "tracing", "health", "explain", "doctor"},
+    {"worker"},
+    {"backend", "admin", "testing", "checks", "management", "apps", "migrations"},
+    {"__init__"},
+]
+LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
+
+# (module, imported module): inside a function, never at the top of a module.
+UPWARD_IMPORTS = {
+    ("handlers", "lifecycle.enqueue"),
+    ("models.dead_job", "lifecycle.requeue"),
+    ("models.job", "lifecycle.cancel"),
+    ("models.job", "lifecycle.change"),
+    ("models.job", "lifecycle.enqueue"),
+    ("models.job", "lifecycle.wait"),
+}
+
+VAGUE_NAMES = {"utils", "helpers", "common", "manager", "base", "types"}
+SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|COPY)\s")
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "__init__"
+
+
+def layer_of(module: str) -> int:
+    return LAYER_OF[module.partition(".")[0]]
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imported_modules(path: Path, node: ast.AST) -> Iterator[str]:
+    """Yield what one import statement takes from the package, without its name."""
+    found: list[str] = []
+    if isinstance(node, ast.Import):
+        found = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        package = [PACKAGE.name, *path.relative_to(PACKAGE).parts[:-1]]
+        start = package[: len(package) - node.level + 1] if node.level else []
+        source = ".".join([*start, *filter(None, [node.module])])
+        found = [f"{source}.{alias.name}" for alias in node.names]
+    for name in found:
+        root, _, rest = name.partition(".")
+        if root != PACKAGE.name:
+            continue
+        # `from .models import Job` imports a module's content, not a module.
+        while rest and not is_module(rest):
+            rest = rest.rpartition(".")[0]
+        if rest or not name.endswith("__version__"):
+            yield rest or "__init__"
+
+
+def imports(
+    path: Path, node: ast.AST, *, inside: bool = False
+) -> Iterator[tuple[str, bool]]:
+    """Yield each imported module and whether that happens inside a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        for module in imported_modules(path, child):
+            yield module, inside
+        function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from imports(path, child, inside=inside or function)
+
+
+def upward_imports(path: Path) -> Iterator[tuple[str, str, bool]]:
+    module = name_of(path)
+    for imported, inside in imports(path, ast.parse(path.read_text())):
+        if layer_of(imported) > layer_of(module):
+            yield module, imported, inside
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_has_a_layer_and_a_name_that_says_something(path: Path) -> None:
+    assert name_of(path).partition(".")[0] in LAYER_OF, "give it a place in LAYERS"
+    assert path.stem not in VAGUE_NAMES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_module_imports_only_from_its_layer_and_below(path: Path) -> None:
+    assert [found for found in upward_imports(path) if not found[2]] == []
+
+
+def test_upward_imports_inside_functions_are_the_listed_ones() -> None:
+    found = {
+        (module, imported)
+        for path in MODULES
+        for module, imported, inside in upward_imports(path)
+        if inside
+    }
+    assert found == UPWARD_IMPORTS
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_raw_sql_stands_in_lifecycle_only(path: Path) -> None:
+    if name_of(path).startswith(("lifecycle", "migrations")):
+        return
+    constants = (
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    assert [text for text in constants if SQL.match(text)] == []
