@@ -75,6 +75,7 @@ class DeadJob(JobRecord):
         app_label = "jobqueue"
         verbose_name = _("dead job")
         verbose_name_plural = _("dead jobs")
+        permissions = (("requeue_deadjob", "Can requeue dead job"),)
         indexes = (
             models.Index(fields=["died_at"], name="jobqueue_deadjob_died"),
             models.Index(fields=["fingerprint"], name="jobqueue_deadjob_fingerprint"),

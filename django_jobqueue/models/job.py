@@ -147,6 +147,12 @@ class Job(JobRecord):
         app_label = "jobqueue"
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        permissions = (
+            ("cancel_job", "Can cancel job"),
+            ("run_job", "Can run job now"),
+            ("reschedule_job", "Can reschedule job"),
+            ("move_job", "Can move job to another queue or priority"),
+        )
         indexes = (
             models.Index(
                 fields=["queue", "rank", "id"],
