@@ -22,7 +22,11 @@ class JobQueueError(Exception):
     counts: EnqueueCounts | None = None
 
     def __str__(self) -> str:
-        return super().__str__() if self.args else " ".join(type(self).__doc__.split())
+        return super().__str__() if self.args else _read_docstring(type(self))
+
+
+def _read_docstring(cls: type) -> str:
+    return " ".join((cls.__doc__ or cls.__name__).split())
 
 
 class ConfigurationError(JobQueueError):

@@ -1,7 +1,8 @@
 """Handlers: @job on a function, @handler on a class, and the registry of both.
 
 A row names its handler; the registry is the only way from that name to code. Decorators
-register at import; apps.py imports every `jobs` and `tasks` module when Django is ready.
+register at import; apps.py imports every `jobs` and `tasks` module when Django is
+ready.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from datetime import timedelta
 from functools import update_wrapper
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
@@ -57,10 +67,12 @@ class Handler(Generic[P, R]):
         takes_context: bool = False,
     ) -> None:
         update_wrapper(self, target)
-        self.target = target
+        self.target = cast(Any, target)
         self.name = _check_name(name)
         self.is_class = isinstance(target, type)
-        self.function = target.execute if self.is_class else target  # type: ignore[union-attr]
+        self.function: Callable[..., Any] = (
+            self.target.execute if self.is_class else self.target
+        )
         self.is_async = inspect.iscoroutinefunction(self.function)
         self.takes_context = takes_context
         self.signature = inspect.signature(self.function)
@@ -82,7 +94,7 @@ class Handler(Generic[P, R]):
         self._check()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)  # type: ignore[return-value]
+        return cast(R, self.function(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"
@@ -146,15 +158,17 @@ class Handler(Generic[P, R]):
         except TypeError as error:
             raise InvalidArguments(self._describe_arguments(str(error))) from None
 
-    def call(self, context: JobContext, args: list[Any], payload: dict[str, Any]) -> R:
+    def call(
+        self, context: JobContext, args: list[Any], payload: dict[str, Any]
+    ) -> Any:
         """Run the handler; for an async one, return its coroutine."""
         if self.is_class:
-            instance = self.target()  # type: ignore[call-arg]
-            instance.context = context  # type: ignore[attr-defined]
-            return instance.execute(payload)  # type: ignore[attr-defined,no-any-return]
+            instance = self.target()
+            instance.context = context
+            return instance.execute(payload)
         if self.takes_context:
-            return self.function(context, *args, **payload)  # type: ignore[return-value]
-        return self.function(*args, **payload)  # type: ignore[return-value]
+            return self.function(context, *args, **payload)
+        return self.function(*args, **payload)
 
     def make_policy(
         self,
@@ -267,8 +281,8 @@ def handler(name: str, **options: Any) -> Callable[[C], C]:
     def decorate(cls: C) -> C:
         if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
             raise HandlerError(
-                f"@handler({name!r}) goes on a subclass of BaseHandler, not on {cls!r}; "
-                f"for a function there is @job."
+                f"@handler({name!r}) goes on a subclass of BaseHandler, not on "
+                f"{cls!r}; for a function there is @job."
             )
         if cls.execute is BaseHandler.execute:
             raise HandlerError(f"{cls.__name__} must define execute(self, params).")

@@ -1,7 +1,7 @@
 """What a caller may say about one job, checked before anything is written.
 
-`@job(...)`, `handler.using(...)`, `JobSpec(...)` and `Job.objects.enqueue(...)` all read
-their options here, so that a wrong value has one error, whoever passed it.
+`@job(...)`, `handler.using(...)`, `JobSpec(...)` and `Job.objects.enqueue(...)` all
+read their options here, so that a wrong value has one error, whoever passed it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.utils.timezone import is_aware
 from .exceptions import InvalidOption, InvalidPriority, InvalidTime
 from .options import check_queue_name
 from .outcomes import Backoff, read_backoff
-from .payloads import dump_json
+from .payloads import SURROGATE, dump_json
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_KEY = 255
@@ -128,8 +128,9 @@ def _read_backoff(value: Any) -> Backoff:
 
 
 def _read_unique_key(value: Any) -> str:
-    if isinstance(value, str) and 0 < len(value) <= LONGEST_KEY and "\0" not in value:
-        if value.isprintable() or not any("\ud800" <= c <= "\udfff" for c in value):
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_KEY:
+        is_storable = "\0" not in value and not SURROGATE.search(value)
+        if is_storable:
             return value
     raise InvalidOption(
         f"unique_key is a text of 1 to {LONGEST_KEY} characters without NUL, not "

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import environ
+import environ  # type: ignore[import-untyped]
 from django.conf import settings
 from django.core.signals import setting_changed
 
@@ -102,9 +102,9 @@ def _parse_retention(value: Any) -> dict[str, Retention]:
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if low <= value <= high:
-                return value
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if is_whole and low <= value <= high:
+            return int(value)
         raise ValueError(f"a whole number from {low} to {high}")
 
     return read
@@ -112,9 +112,9 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 def _seconds(low: float, high: float = 10 * 365 * 86400) -> Callable[[Any], timedelta]:
     def read(value: Any) -> timedelta:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if math.isfinite(value) and low <= value <= high:
-                return timedelta(seconds=value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and math.isfinite(value) and low <= value <= high:
+            return timedelta(seconds=value)
         raise ValueError(f"a number of seconds from {low:g} to {high:g}")
 
     return read
@@ -162,7 +162,7 @@ _BYTES = _whole(1, 1 << 30)
 class Options:
     """Every option, its default, and (where it is not plain) its unit.
 
-    The reference page docs/reference/settings.md lists the same fields in the same order.
+    docs/reference/settings.md lists the same fields in the same order.
     """
 
     # The alias of the database that holds the jobs.
@@ -247,9 +247,10 @@ def read_options(flags: Mapping[str, Any]) -> tuple[Options, list[Problem]]:
     values = {}
     for key, option in KEYS.items():
         try:
-            for source, value in _find_values(key, option, configured, flags):
+            found = next(_find_values(key, option, configured, flags), None)
+            if found is not None:
+                source, value = found
                 values[option.name] = option.metadata["read"](value)
-                break
         except (ValueError, InvalidQueueName) as error:
             expected = str(error).rstrip(".")
             message = f"{source} must be {expected}; it is {value!r}."
@@ -260,7 +261,9 @@ def read_options(flags: Mapping[str, Any]) -> tuple[Options, list[Problem]]:
     return Options(**values), problems + _find_contradictions(Options(**values))
 
 
-def _find_values(key: str, option: Any, configured: Mapping, flags: Mapping) -> Any:
+def _find_values(
+    key: str, option: Any, configured: Mapping[str, Any], flags: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """Yield (where it was found, value), the winner first."""
     if flags.get(option.name) is not None:
         yield f"--{option.name.replace('_', '-')}", flags[option.name]

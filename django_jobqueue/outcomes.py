@@ -1,13 +1,14 @@
 """How an attempt ended, and what that means for its job. Pure: no database, no clock.
 
-worker/attempt.py asks judge() and backoff here; lifecycle/finish.py writes what they say.
+worker/attempt.py asks judge() and backoff here; lifecycle/finish.py writes what they
+say.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -99,9 +100,9 @@ def _duration(value: Any) -> timedelta:
     if is_number and 0 <= seconds <= LONGEST_DELAY.total_seconds():
         return timedelta(seconds=seconds)
     raise InvalidOption(
-        f"backoff takes seconds, a timedelta, a list of either, exponential(base, cap), "
-        f"linear(step, cap) or a callable (attempt, exception), each of 0 or more; "
-        f"not {value!r}."
+        f"backoff takes seconds, a timedelta, a list of either, exponential(base, "
+        f"cap), linear(step, cap) or a callable (attempt, exception), each of 0 or "
+        f"more; not {value!r}."
     )
 
 
@@ -128,7 +129,7 @@ class GivenBack:
 
     label: AttemptOutcome
     delay: timedelta | None = None
-    failure: Failure = Failure()
+    failure: Failure = field(default_factory=Failure)
     # Database trouble is forgiven MAX_GIVEN_BACK times; a snooze for ever.
     is_trouble: bool = False
 
@@ -206,7 +207,7 @@ def judge(
 def choose_delay(
     error: BaseException, policy: RetryPolicy, *, attempt: int
 ) -> timedelta:
-    """Return the delay before the next attempt; a callable that fails is passed over."""
+    """Return the delay before the next attempt; a failing callable is passed over."""
     backoff = _find_backoff(error, policy)
     if isinstance(backoff, Backoff):
         return backoff.delay(attempt, jitter=random.random())

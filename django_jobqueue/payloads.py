@@ -16,7 +16,7 @@ from django.db.models import Model
 
 from .exceptions import InvalidPayload, InvalidResult, PayloadTooLarge, ResultTooLarge
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _SCALARS = (str, int, float, bool, type(None))
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -70,7 +70,7 @@ def _dump(value: Any, name: str) -> tuple[str, str]:
     """Return (text, "") or ("", what is wrong and where)."""
     try:
         text = _encode(value)
-        is_clean = "\\u0000" not in text and not _SURROGATE.search(text)
+        is_clean = "\\u0000" not in text and not SURROGATE.search(text)
         if is_clean and (_is_flat(value) or not any(_find_faults(value, name))):
             return text, ""
         fault = next(_find_faults(value, name), "")
@@ -98,12 +98,15 @@ def _find_faults(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, str):
         if "\0" in value:
             yield f"{path} contains a NUL character, which PostgreSQL cannot store."
-        elif _SURROGATE.search(value):
+        elif SURROGATE.search(value):
             yield f"{path} contains a lone surrogate, which is not valid Unicode."
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                yield f"{path} has the key {key!r}; JSON keys are texts, use {str(key)!r}."
+                yield (
+                    f"{path} has the key {key!r}; JSON keys are texts, "
+                    f"use {str(key)!r}."
+                )
             else:
                 yield from _find_faults(key, f"the key {key!r} of {path}")
             yield from _find_faults(item, f"{path}[{key!r}]")
@@ -113,7 +116,9 @@ def _find_faults(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, float) and not math.isfinite(value):
         yield f"{path} is {value}, which JSON does not have; use None or a text."
     elif not isinstance(value, _SCALARS):
-        yield f"{path} is {_describe(value)}, which JSON does not have; {_advise(value)}"
+        yield (
+            f"{path} is {_describe(value)}, which JSON does not have; {_advise(value)}"
+        )
 
 
 def _describe(value: Any) -> str:

@@ -1,8 +1,8 @@
 """The signals of a job's life, and the log lines that tell it.
 
 The worker calls the report_… functions, after the write they report has committed and
-outside the `try` that judges the handler. Receivers get plain values; a failing receiver
-is logged and harms nothing. No other module logs a job's life.
+outside the `try` that judges the handler. Receivers get plain values; a failing
+receiver is logged and harms nothing. No other module logs a job's life.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def format_field(field: tuple[str, Any]) -> str:
 
 
 class JobLog:
-    """Reports the ends of attempts; one instance for each worker, used by one thread."""
+    """Reports the ends of attempts; one for each worker, used by one thread."""
 
     def __init__(self, worker_id: UUID, *, is_complete: bool) -> None:
         self.worker_id = worker_id

@@ -1,7 +1,8 @@
 """The heartbeat row of a worker: registered before its first claim, removed last.
 
-Called by worker/heartbeat.py. A beat after a gap longer than the TTL sets `beating_since`
-anew: such a worker leaves others alone until it has been steady for a TTL.
+Called by worker/heartbeat.py. A beat after a gap longer than the TTL sets
+`beating_since` anew: such a worker leaves others alone until it has been steady for a
+TTL.
 """
 
 from __future__ import annotations

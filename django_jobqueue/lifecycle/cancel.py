@@ -1,7 +1,7 @@
 """Cancel: scheduled, pending, blocked → cancelled; asks a running attempt to stop.
 
-Called by anyone with the permission. The state is tested in the UPDATE itself, so that a
-claim at the same moment either happens before, and is asked to stop, or not at all.
+Called by anyone with the permission. The state is tested in the UPDATE itself, so that
+a claim at the same moment either happens before, and is asked to stop, or not at all.
 """
 
 from __future__ import annotations

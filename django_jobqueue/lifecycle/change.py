@@ -1,7 +1,7 @@
 """Changes to a job that waits: another time, another priority, another queue.
 
-Not an arrow of its own: a scheduled job whose time is now is promoted on the spot. As in
-cancel, the state is tested in the UPDATE itself.
+Not an arrow of its own: a scheduled job whose time is now is promoted on the spot. As
+in cancel, the state is tested in the UPDATE itself.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ tests: in service, time is the database's (SQLite: the process's, there is no ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,7 @@ class Database:
     """Where the jobs are, and through which connection this caller reaches them."""
 
     alias: str
-    # A worker's own connection, in autocommit; None: Django's connection of this thread.
+    # A worker's own connection, in autocommit; None: Django's of this thread.
     own: psycopg.Connection[Any] | None = None
     # Run the portable version of each arrow, whatever the database is.
     is_portable: bool = False
@@ -46,11 +46,18 @@ class Database:
             return self.own.execute(statement, parameters).fetchall()
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
-            return cursor.fetchall()
+            rows: list[Any] = cursor.fetchall()
+            return rows
 
     def atomic(self) -> AbstractContextManager[None]:
         """Open a transaction on Django's connection; the portable versions need it."""
         return transaction.atomic(using=self.alias)
+
+    def shielded(self) -> AbstractContextManager[None]:
+        """Keep an error of one statement from aborting a transaction around it."""
+        if self.own is None and connections[self.alias].in_atomic_block:
+            return transaction.atomic(using=self.alias)
+        return nullcontext()
 
     def read_clock(self, now: datetime | None) -> datetime:
         """Return `now`, or the time of the database."""
@@ -59,6 +66,7 @@ class Database:
         if connections[self.alias].vendor != "postgresql":
             return timezone.now()
         [[found]] = self.execute(READ_CLOCK, {})
+        assert isinstance(found, datetime)
         return found
 
     def lock_rows(self, rows: models.QuerySet[M]) -> models.QuerySet[M]:

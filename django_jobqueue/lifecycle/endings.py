@@ -26,7 +26,7 @@ class Ending:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the handler was called: database time less this is the start."""
+        """Seconds since the handler was called; database time less this: its start."""
         return None if self.started is None else time.monotonic() - self.started
 
 

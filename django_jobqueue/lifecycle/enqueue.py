@@ -147,7 +147,7 @@ def check_spec(spec: JobSpec, options: Options) -> NewJob:
 
 
 def _read_chunks(specs: Iterable[JobSpec]) -> Iterator[list[JobSpec]]:
-    """Read a chunk whole before it is sent: the generator may query the same database."""
+    """Read each chunk whole before it is sent: the generator may query as well."""
     iterator = iter(specs)
     while chunk := list(islice(iterator, CHUNK)):
         yield chunk
@@ -243,10 +243,10 @@ def _insert_postgres(db: Database, new: NewJob, options: Options) -> Job | None:
 def _insert_portable(db: Database, new: NewJob, options: Options) -> Job | None:
     job = _plan_job(db, new, db.read_clock(None), options)
     Job.objects.using(db.alias).bulk_create([job], ignore_conflicts=True)
-    if new.options.unique_key is not None:
-        if not Job.objects.using(db.alias).filter(pk=new.id).exists():
-            return None
-    return job
+    if new.options.unique_key is None:
+        return job
+    is_there = Job.objects.using(db.alias).filter(pk=new.id).exists()
+    return job if is_there else None
 
 
 def _plan_job(db: Database, new: NewJob, now: datetime, options: Options) -> Job:

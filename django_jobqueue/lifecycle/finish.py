@@ -151,7 +151,8 @@ def _write_batch(
     if not endings:
         return
     try:
-        written = write(db, endings, shared)
+        with db.shielded():
+            written = write(db, endings, shared)
     except Exception as error:
         if not _is_refusal(error):
             raise
@@ -168,7 +169,7 @@ def _write_batch(
     for _, queue, rank in written:
         if queue is not None and rank is not None:
             report.pending[queue] = min(rank, report.pending.get(queue, rank))
-    missing = []
+    missing: list[Ending] = []
     for ending in endings:
         (report.done if ending.claim.id in done else missing).append(ending)
     _settle(db, missing, report, worker_id=shared["worker_id"])

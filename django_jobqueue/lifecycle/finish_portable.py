@@ -79,10 +79,10 @@ def _finish(
     started_at = None if age is None else now - timedelta(seconds=age)
     if isinstance(ending.outcome, Died):
         _bury(db, job, ending.outcome, started_at, now)
-        outcome, failure = ending.outcome.label, ending.outcome.failure
+        outcome, failure = str(ending.outcome.label), ending.outcome.failure
     else:
         move = plan_move(ending.outcome)
-        outcome, failure = move.label, move.failure
+        outcome, failure = str(move.label), move.failure
         if _leaves_nothing(ending, options):
             owned.delete()
         else:

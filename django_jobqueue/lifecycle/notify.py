@@ -88,7 +88,7 @@ class _Notice:
             notify_due(db, max(0.0, self.due - time.monotonic()))
 
     def _is_news(self, queue: str, rank: int) -> bool:
-        """Leading edge only, but never keep back a rank lower than the last one sent."""
+        """Leading edge only, but a rank lower than the last one sent goes out."""
         now = time.monotonic()
         key = (self.alias, queue)
         with _sent_lock:

@@ -118,7 +118,8 @@ def find_silent_workers(
     ]
     owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
     orphans = owners.exclude(worker_id__in=workers.values("pk"))
-    return silent + list(orphans.values_list("worker_id", flat=True).distinct())
+    found = orphans.values_list("worker_id", flat=True).distinct()
+    return silent + [worker_id for worker_id in found if worker_id is not None]
 
 
 def _is_spared(
@@ -141,8 +142,9 @@ def _is_spared(
     return True
 
 
-# Both statements lock the silent heartbeats and look at them again: a worker that beats
-# at this moment is spared. LIMIT stands in a MATERIALIZED CTE, else it could be exceeded.
+# Both statements lock the silent heartbeats and look at them again: a worker that
+# beats at this moment is spared. LIMIT stands in a MATERIALIZED CTE: elsewhere it could
+# be exceeded.
 RESCUE_JOBS = """
     WITH clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now

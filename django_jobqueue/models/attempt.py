@@ -44,7 +44,7 @@ class Attempt(models.Model):
     message = models.TextField(_("message"), blank=True, db_default="")
     traceback = models.TextField(_("traceback"), blank=True, db_default="")
 
-    objects: ClassVar[AttemptManager] = AttemptManager()  # type: ignore[assignment]
+    objects: ClassVar[AttemptManager] = AttemptManager()
 
     class Meta:
         app_label = "jobqueue"

@@ -51,7 +51,7 @@ class WorkerHeartbeat(models.Model):
     # Resident bytes.
     memory = models.BigIntegerField(_("memory"), db_default=0)
 
-    objects: ClassVar[WorkerHeartbeatManager] = WorkerHeartbeatManager()  # type: ignore[assignment]
+    objects: ClassVar[WorkerHeartbeatManager] = WorkerHeartbeatManager()
 
     class Meta:
         app_label = "jobqueue"

@@ -141,7 +141,7 @@ class Job(JobRecord):
     # Whether enqueue made this job, or found it under its unique key.
     was_created = False
 
-    objects: ClassVar[JobManager] = JobManager()  # type: ignore[assignment]
+    objects: ClassVar[JobManager] = JobManager()
 
     class Meta:
         app_label = "jobqueue"

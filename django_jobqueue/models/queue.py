@@ -22,7 +22,7 @@ class Queue(models.Model):
     name = models.CharField(_("name"), max_length=64, primary_key=True)
     first_seen_at = models.DateTimeField(_("first seen at"), db_default=Now())
 
-    objects: ClassVar[QueueManager] = QueueManager()  # type: ignore[assignment]
+    objects: ClassVar[QueueManager] = QueueManager()
 
     class Meta:
         app_label = "jobqueue"

@@ -75,10 +75,10 @@ class JobRecord(models.Model):
     isolate = models.BooleanField(_("isolate"), db_default=False)
     # The last one, in short; Attempt has them all.
     error = models.TextField(_("error"), blank=True, db_default="")
-    unique_key = models.CharField(
+    unique_key = models.CharField(  # noqa: DJ001
         _("unique key"), max_length=255, null=True, blank=True
     )
-    concurrency_key = models.CharField(
+    concurrency_key = models.CharField(  # noqa: DJ001
         _("concurrency key"), max_length=255, null=True, blank=True
     )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)

@@ -63,7 +63,7 @@ class Bench:
 def run_attempt(held: HeldJob, bench: Bench) -> tuple[Ending, bool]:
     """Run one attempt of a sync handler in this thread.
 
-    Returns its ending, and whether the handler's own transaction has written it already.
+    Returns its ending, and whether the handler's own transaction has written it.
     """
     claim = held.claim
     handler = resolve(held, bench)

@@ -1,8 +1,8 @@
 """Connections of a worker: its own to the jobs' database, and Django's in job threads.
 
-The claim, finish, listen and beat threads own one psycopg connection each on PostgreSQL,
-so that no job can exhaust or poison it. Job threads use Django's connections only,
-cleaned around each job as Django cleans them around a request.
+The claim, finish, listen and beat threads own one psycopg connection each on
+PostgreSQL, so that no job can exhaust or poison it. Job threads use Django's
+connections only, cleaned around each job as Django cleans them around a request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SESSION = {
 
 
 def open_database(alias: str, *, name: str) -> Database:
-    """Open the handle of one worker thread; on PostgreSQL, with a connection of its own."""
+    """Open the handle of one worker thread; on PostgreSQL, a connection of its own."""
     if connections[alias].vendor != "postgresql":
         return Database(alias=alias)
     return Database(alias=alias, own=_connect(alias, name=name))
@@ -120,7 +120,7 @@ def tidy_connections(*, is_suspect: bool = False) -> None:
 
 
 def close_idle_connections() -> None:
-    """Close what CONN_MAX_AGE = 0 would have closed: the thread has had no job lately."""
+    """Close what CONN_MAX_AGE = 0 asks for: the thread has had no job lately."""
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and _is_closed_at_once(connection):
             connection.close()

@@ -1,7 +1,7 @@
 """Finisher: writes the ends of attempts, batched as they come, and tells of them.
 
-While one batch is on its way to the database the next one gathers, so that a busy worker
-writes hundreds at a time and an idle one at once.
+While one batch is on its way to the database the next one gathers, so that a busy
+worker writes hundreds at a time and an idle one at once.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Loop:
     """One thread with a database handle of its own, opened anew after trouble."""
 
     def __init__(
-        self, name: str, step: Callable[[Database], float | None], *, alias: str
+        self, name: str, step: Callable[[Database], float], *, alias: str
     ) -> None:
         self.name = name
         self.step = step
@@ -66,11 +66,11 @@ class Loop:
             # Cleared before the work: a wake-up during it is not lost.
             self.wakeup.clear()
             delay = self._try_step()
-            if delay is None or delay > 0:
+            if delay > 0:
                 self.wakeup.wait(delay)
         self._close()
 
-    def _try_step(self) -> float | None:
+    def _try_step(self) -> float:
         try:
             if self._db is None:
                 self._db = open_database(self.alias, name=self.name)
@@ -85,7 +85,7 @@ class Loop:
             self._report(error)
             self._close()
             self.failures += 1
-            pause = min(LONGEST_PAUSE, 0.1 * 2 ** min(self.failures, 10))
+            pause: float = min(LONGEST_PAUSE, 0.1 * 2 ** min(self.failures, 10))
             return pause * (0.5 + random.random() / 2)
 
     def _report(self, error: Exception) -> None:

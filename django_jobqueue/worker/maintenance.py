@@ -53,9 +53,9 @@ class Maintenance:
         delay = self._options.heartbeat_interval.total_seconds()
         # Only one whose own heart is steady judges others.
         reply = self._heartbeat.reply
-        if reply.is_steady and (reply.is_someone_silent or is_rare):
-            if self._rescue(db) == LIMIT:
-                delay = 0.0
+        is_called_for = reply.is_steady and (reply.is_someone_silent or is_rare)
+        if is_called_for and self._rescue(db) == LIMIT:
+            delay = 0.0
         if is_rare:
             forget_silent_workers(db)
             if prune_jobs(db) == BATCH:

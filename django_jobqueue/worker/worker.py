@@ -131,7 +131,7 @@ class Worker:
             self.listener.loop.start()
 
     def _drain(self) -> None:
-        """Stop in order: claims, rescue; running jobs end or go back; heartbeat last."""
+        """Stop claims and rescue, let running jobs end or go back, stop the heart."""
         started = time.monotonic()
         is_empty = not len(self.held)
         if not is_empty:

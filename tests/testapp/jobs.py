@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import OperationalError
 
 from django_jobqueue import (
+    BaseHandler,
+    Cancel,
+    Discard,
     JobContext,
+    RateLimited,
+    Snooze,
+    handler,
     job,
 )
 
@@ -25,13 +40,216 @@ def add(x: int, y: int = 1) -> int:
     return x + y
 
 
+@job
+async def add_async(x: int, y: int = 1) -> int:
+    await asyncio.sleep(0)
+    return x + y
+
+
 @job(takes_context=True)
 def leave_effect(context: JobContext, name: str) -> str:
     Effect.objects.create(name=name, job_id=context.job_id)
     return name
 
 
+@job(takes_context=True)
+async def leave_effect_async(context: JobContext, name: str) -> str:
+    await Effect.objects.acreate(name=name, job_id=context.job_id)
+    return name
+
+
+@job(takes_context=True, atomic=True)
+def leave_effect_atomically(
+    context: JobContext, name: str, fail: bool = False, touch: str = "", until: str = ""
+) -> None:
+    Effect.objects.create(name=name, job_id=context.job_id)
+    nothing.using(queue="follow-up").enqueue()
+    meet(touch, until)
+    if fail:
+        raise ValueError("after the effect")
+
+
+@job(databases=["default", "business"], takes_context=True, max_attempts=1)
+def leave_effects_on_both(context: JobContext, name: str, fail: bool = False) -> None:
+    Effect.objects.using("default").create(name=name, job_id=context.job_id)
+    Effect.objects.using("business").create(name=name, job_id=context.job_id)
+    if fail:
+        raise ValueError("after both effects")
+
+
+@job(backoff=0)
+def fail(message: str = "it failed") -> None:
+    raise ValueError(message)
+
+
+@job(max_attempts=5, backoff=0, takes_context=True)
+def fail_until(context: JobContext, attempt: int) -> int:
+    if context.attempt < attempt:
+        raise ConnectionError(f"attempt {context.attempt}")
+    return context.attempt
+
+
+@job(retry_on=ConnectionError)
+def fail_for_good() -> None:
+    raise KeyError("not worth another try")
+
+
 @job
-async def add_async(x: int, y: int = 1) -> int:
-    await asyncio.sleep(0)
-    return x + y
+def give_up() -> None:
+    raise Discard("nobody wants this")
+
+
+@job
+def call_off() -> None:
+    raise Cancel("not needed any more")
+
+
+@job(takes_context=True)
+def snooze_once(context: JobContext, seconds: float = 0.0) -> int:
+    if not Effect.objects.filter(job_id=context.job_id).exists():
+        Effect.objects.create(name="snoozed", job_id=context.job_id)
+        raise Snooze(seconds)
+    return context.attempt
+
+
+@job(takes_context=True)
+def be_limited_once(context: JobContext) -> int:
+    if not Effect.objects.filter(job_id=context.job_id).exists():
+        Effect.objects.create(name="limited", job_id=context.job_id)
+        raise RateLimited(0)
+    return context.attempt
+
+
+@job
+def exit_python() -> None:
+    raise SystemExit(3)
+
+
+@job
+def return_something_strange() -> Any:
+    return object()
+
+
+@job(takes_context=True)
+def lose_the_connection(context: JobContext) -> None:
+    if not Effect.objects.filter(job_id=context.job_id).exists():
+        Effect.objects.create(name="lost connection", job_id=context.job_id)
+        cause = _make_connection_error()
+        raise OperationalError("server closed the connection") from cause
+
+
+def _make_connection_error() -> Exception:
+    import psycopg
+
+    return psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+@job(timeout=0.2, max_attempts=1)
+def loop_for_ever() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@job(timeout=0.2, max_attempts=1)
+async def await_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@job(takes_context=True)
+def wait_for_file(context: JobContext, touch: str, until: str) -> bool:
+    """Say that it runs by touching a file, then wait for another."""
+    Path(touch).touch()
+    while not Path(until).exists() and not context.stopping:
+        time.sleep(0.01)
+    return Path(until).exists()
+
+
+@job
+def ignore_everything(touch: str, until: str) -> None:
+    """Run until the file is there, whatever the worker says."""
+    meet(touch, until)
+
+
+@job
+async def await_file(touch: str, until: str) -> None:
+    Path(touch).touch()
+    while not Path(until).exists():
+        await asyncio.sleep(0.01)
+
+
+@job(takes_context=True)
+def report_progress(context: JobContext, touch: str = "", until: str = "") -> str:
+    context.progress(0.5, "half way")
+    meet(touch, until)
+    context.progress(1, "done")
+    return context.idempotency_key("mail")
+
+
+@job(takes_context=True)
+def append_line(context: JobContext, path: str, line: str = "") -> None:
+    """Write to a ledger outside the database, whatever becomes of the attempt."""
+    text = line or str(context.job_id)
+    with open(path, "a", buffering=1) as ledger:
+        ledger.write(f"{text}\n")
+
+
+@job(takes_context=True)
+def speak(context: JobContext, word: str) -> None:
+    logger.warning("my own word is %s", word)
+    context.logger.warning("the context's word is %s", word)
+
+
+@job
+def tell_thread() -> str:
+    return threading.current_thread().name
+
+
+@job
+async def touch_the_orm_async(name: str) -> int:
+    await sync_to_async(Effect.objects.create)(name=name)
+    return await Effect.objects.filter(name=name).acount()
+
+
+@job
+def leave_a_transaction_open() -> int:
+    from django.db import connection, transaction
+
+    transaction.atomic().__enter__()
+    Effect.objects.create(name="never committed")
+    return id(connection)
+
+
+@job
+def sleep_briefly(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@job
+async def sleep_briefly_async(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@job
+def tell_pid() -> int:
+    return os.getpid()
+
+
+@handler("testapp.email", queue="mail")
+class EmailHandler(BaseHandler):
+    def execute(self, params: dict[str, Any]) -> str:
+        return f"{self.context.attempt} to {params['to']}"
+
+
+@handler("testapp.async_email", queue="mail")
+class AsyncEmailHandler(BaseHandler):
+    async def execute(self, params: dict[str, Any]) -> str:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return f"{self.context.job_id == UUID(str(self.context.job_id))} {params['to']}"
+
+
+def meet(touch: str, until: str) -> None:
+    """Touch one file and wait for another; empty names: do nothing."""
+    if touch:
+        Path(touch).touch()
+    while until and not Path(until).exists():
+        time.sleep(0.005)

@@ -49,7 +49,7 @@ class Command(BaseCommand):
             "--poll-interval",
             type=float,
             metavar="SECONDS",
-            help="How long to sleep when there is nothing to do and nobody to listen to.",
+            help="How often to look for jobs where nobody can notify us.",
         )
         parser.add_argument(
             "--batch-size", type=int, metavar="N", help="The most jobs one claim takes."
@@ -126,7 +126,7 @@ class Command(BaseCommand):
             return options
         self.stderr.write(
             f"Concurrency lowered from {options.concurrency} to {size}: that many "
-            f"connections Django's pool has. Raise OPTIONS['pool']['max_size'] for more."
+            f"connections Django's pool has. OPTIONS['pool']['max_size'] raises it."
         )
         return replace(options, concurrency=size)
 

@@ -1,0 +1,15 @@
+"""The shop's URLs. Whatever changes something is a POST."""
+
+from django.urls import path
+
+from . import views
+
+app_name = "shop"
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("live/", views.live, name="live"),
+    path("start/<slug:name>/", views.start, name="start"),
+    path("jobs/<uuid:id>/cancel/", views.cancel, name="cancel"),
+    path("jobs/<uuid:id>/requeue/", views.requeue, name="requeue"),
+    path("photos/<int:id>.png", views.photo, name="photo"),
+]

@@ -1,0 +1,94 @@
+"""One page: buttons that start jobs, and what becomes of them.
+
+Anybody who can open it may press every button: it is a demo that listens on loopback.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import cache_control, never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from django_jobqueue import DeadJob, Job
+
+from .actions import ACTIONS
+from .board import admin_list, read_board
+from .models import Photo
+
+# Jobs that the page remembers for each visitor.
+REMEMBERED = 6
+
+
+@require_safe
+@never_cache
+def index(request: HttpRequest) -> HttpResponse:
+    """The whole page."""
+    links = {
+        "jobs": admin_list("job"),
+        "dead_jobs": admin_list("deadjob"),
+        "workers": admin_list("workerheartbeat"),
+    }
+    page = {"actions": ACTIONS.values(), "links": links}
+    return render(request, "shop/index.html", page | _read_board(request))
+
+
+@require_safe
+@never_cache
+def live(request: HttpRequest) -> HttpResponse:
+    """The part that changes, for live.js."""
+    return render(request, "shop/board.html", _read_board(request))
+
+
+@require_POST
+def start(request: HttpRequest, name: str) -> HttpResponse:
+    """Press a button."""
+    if name not in ACTIONS:
+        raise Http404(f"There is no action {name!r}.")
+    job = ACTIONS[name].start()
+    ids = [str(job.pk), *request.session.get("jobs", [])]
+    request.session["jobs"] = list(dict.fromkeys(ids))[:REMEMBERED]
+    text = f"{ACTIONS[name].title}: {job.job_type} was enqueued."
+    if not job.was_created:
+        text = f"{ACTIONS[name].title}: {job.job_type} was waiting already."
+    messages.success(request, text)
+    return redirect("shop:index")
+
+
+@require_POST
+def cancel(request: HttpRequest, id: UUID) -> HttpResponse:
+    """Cancel a waiting job, or ask a running one to stop."""
+    job = get_object_or_404(Job.objects.all(), pk=id)
+    texts = {
+        "cancelled": f"{job.job_type} was cancelled.",
+        "requested": f"{job.job_type} was asked to stop.",
+        "ended": f"{job.job_type} had ended already.",
+    }
+    messages.success(request, texts[job.cancel()])
+    return redirect("shop:index")
+
+
+@require_POST
+def requeue(request: HttpRequest, id: UUID) -> HttpResponse:
+    """Give a dead job another life."""
+    dead = get_object_or_404(DeadJob.objects.all(), pk=id)
+    if dead.requeue() is None:
+        messages.warning(request, f"{dead.job_type} could not be requeued.")
+    else:
+        messages.success(request, f"{dead.job_type} was requeued.")
+    return redirect("shop:index")
+
+
+@require_safe
+@cache_control(max_age=3600)
+def photo(request: HttpRequest, id: int) -> HttpResponse:
+    """The thumbnail of a photo, once it was made."""
+    found = get_object_or_404(Photo.objects.exclude(thumbnail=b""), pk=id)
+    return HttpResponse(bytes(found.thumbnail), content_type="image/png")
+
+
+def _read_board(request: HttpRequest) -> dict[str, object]:
+    return read_board(request.session.get("jobs", []))

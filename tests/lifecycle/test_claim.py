@@ -1,0 +1,128 @@
+"""Claim: pending → running."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+from django.utils import timezone
+
+from django_jobqueue import Job
+from django_jobqueue.lifecycle.claim import (
+    claim_jobs,
+    find_next_due,
+    find_pending_queues,
+    has_work,
+)
+from django_jobqueue.lifecycle.database import Database
+from tests.factories import make_job
+from tests.lifecycle.claiming import WORKER, claim
+
+
+def test_claim_makes_the_job_running_under_a_new_token(database: Database) -> None:
+    job = make_job(payload={"x": 7}, lease_token=4, attempts=1, max_attempts=9)
+
+    [claimed] = claim(database)
+
+    job.refresh_from_db()
+    assert (job.status, job.worker_id, job.claimed_at) == (
+        "running",
+        WORKER,
+        claimed.claimed_at,
+    )
+    assert (job.lease_token, job.attempts) == (5, 2)
+    assert (claimed.id, claimed.lease_token, claimed.attempt) == (job.pk, 5, 2)
+    assert (claimed.job_type, claimed.max_attempts) == ("testapp.add", 9)
+    assert claimed.payload.replace(" ", "") == '{"x":7}'
+
+
+def test_claim_takes_the_lowest_rank_first(database: Database) -> None:
+    ranks = [30, 10, 20]
+    jobs = {rank: make_job(rank=rank) for rank in ranks}
+
+    claimed = claim(database, limit=2)
+
+    assert [c.id for c in claimed] == [jobs[10].pk, jobs[20].pk]
+
+
+def test_claim_takes_the_older_of_two_equal_ranks(database: Database) -> None:
+    first, second = make_job(rank=1), make_job(rank=1)
+
+    assert [c.id for c in claim(database)] == [first.pk, second.pk]
+
+
+def test_claim_takes_the_quota_of_each_queue(database: Database) -> None:
+    for queue in ("high", "low", "other"):
+        for _ in range(3):
+            make_job(queue=queue)
+
+    claimed = claim_jobs(database, {"high": 2, "low": 1}, worker_id=WORKER)
+
+    assert sorted(c.queue for c in claimed) == ["high", "high", "low"]
+
+
+def test_claim_takes_pending_jobs_only(database: Database) -> None:
+    make_job(scheduled=True)
+    make_job(running=True)
+    make_job(succeeded=True)
+    make_job(cancelled=True)
+
+    assert claim(database) == []
+
+
+def test_two_claims_never_share_a_job(database: Database) -> None:
+    for _ in range(5):
+        make_job()
+
+    first = claim(database, limit=3)
+    second = claim(database, limit=3, worker=uuid4())
+
+    ids = [c.id for c in first + second]
+    assert len(ids) == len(set(ids)) == 5
+
+
+def test_a_claim_knows_that_its_job_has_expired(database: Database) -> None:
+    make_job(expires_at=timezone.now() - timedelta(seconds=1))
+
+    [claimed] = claim(database)
+
+    assert claimed.is_expired
+
+
+def test_find_pending_queues_names_each_queue_once(database: Database) -> None:
+    for queue in ("b", "a", "b", "c-1"):
+        make_job(queue=queue)
+    make_job(queue="idle", scheduled=True)
+
+    assert sorted(find_pending_queues(database)) == ["a", "b", "c-1"]
+
+
+def test_find_next_due_tells_the_seconds_until_the_next_job(database: Database) -> None:
+    now = timezone.now()
+    assert find_next_due(database) is None
+    make_job(scheduled=True, run_at=now + timedelta(seconds=40))
+    make_job(scheduled=True, run_at=now + timedelta(seconds=20))
+
+    seconds = find_next_due(database, now=now)
+
+    assert seconds is not None
+    assert abs(seconds - 20) < 0.01
+
+
+def test_has_work_sees_what_is_pending_running_or_due(database: Database) -> None:
+    now = timezone.now()
+    later = make_job(queue="a", scheduled=True)
+    assert not has_work(database, ["a"], exclude=[])
+    assert has_work(database, ["a"], exclude=[], now=now + timedelta(hours=2))
+    later.delete()
+
+    make_job(queue="a")
+    assert has_work(database, ["a"], exclude=[])
+    assert has_work(database, None, exclude=[])
+    assert not has_work(database, None, exclude=["a"])
+    assert not has_work(database, ["b"], exclude=[])
+
+    claim(database, queue="a")
+    assert has_work(database, ["a"], exclude=[])
+    Job.objects.all().delete()
+    assert not has_work(database, None, exclude=[])

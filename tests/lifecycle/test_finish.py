@@ -1,0 +1,331 @@
+"""Finish: running → succeeded, scheduled, pending, cancelled, or the dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.utils import timezone
+
+from django_jobqueue import DeadJob, Job
+from django_jobqueue.exceptions import LeaseLost
+from django_jobqueue.failures import Failure
+from django_jobqueue.lifecycle.claim import Claim
+from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.finish import (
+    FinishReport,
+    finish_attempts,
+    finish_in_transaction,
+)
+from django_jobqueue.models import Attempt
+from django_jobqueue.options import Options, Retention
+from django_jobqueue.outcomes import (
+    Cancelled,
+    Died,
+    GivenBack,
+    Outcome,
+    Retried,
+    Succeeded,
+)
+from django_jobqueue.states import AttemptOutcome, DeadReason
+from tests.factories import make_job
+from tests.lifecycle.claiming import WORKER, claim, claim_one
+
+FAILURE = Failure(
+    exception_class="app.Oops",
+    message="it broke",
+    traceback="Traceback…",
+    fingerprint="abc",
+)
+RETRIED = Retried(delay=timedelta(seconds=60), failure=FAILURE)
+RELEASED = GivenBack(label=AttemptOutcome.RELEASED)
+SNOOZED = GivenBack(label=AttemptOutcome.SNOOZED, delay=timedelta(seconds=60))
+DIED = Died(reason=DeadReason.EXCEPTION, failure=FAILURE)
+OUTCOMES: list[Outcome] = [
+    Succeeded("1"),
+    RETRIED,
+    RELEASED,
+    SNOOZED,
+    Cancelled("no"),
+    DIED,
+]
+
+
+def finish(
+    database: Database, claimed: Claim, outcome: Outcome, options: Options, **more: Any
+) -> FinishReport:
+    return finish_attempts(
+        database,
+        [Ending(claim=claimed, outcome=outcome, **more)],
+        worker_id=WORKER,
+        options=options,
+    )
+
+
+def test_a_success_keeps_the_result_and_frees_the_key(
+    database: Database, options: Options
+) -> None:
+    job = make_job(unique_key="k")
+    claimed = claim_one(database)
+
+    report = finish(database, claimed, Succeeded('{"sum": 3}'), options, started=0.0)
+
+    job.refresh_from_db()
+    assert [ending.claim for ending in report.done] == [claimed]
+    assert (job.status, job.result, job.unique_key) == ("succeeded", {"sum": 3}, None)
+    assert (job.worker_id, job.finished_by) == (None, WORKER)
+    assert job.started_at < job.finished_at
+    assert job.prune_at == job.finished_at + timedelta(days=1)
+    assert not Attempt.objects.exists()
+
+
+def test_a_success_after_a_failure_is_an_attempt_of_its_own(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+    finish(database, claim_one(database), replace(RETRIED, delay=timedelta()), options)
+
+    finish(database, claim_one(database), Succeeded(), options, started=0.0)
+
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.error) == ("succeeded", 2, "")
+    attempts = Attempt.objects.filter(job_id=job.pk).order_by("lease_token")
+    assert [(a.number, a.outcome) for a in attempts] == [(1, "failed"), (2, "succeeded")]
+
+
+def test_a_retry_waits_for_its_time_and_keeps_the_key(
+    database: Database, options: Options
+) -> None:
+    job = make_job(unique_key="k")
+    claimed = claim_one(database)
+
+    finish(database, claimed, RETRIED, options, started=0.0)
+
+    job.refresh_from_db()
+    [attempt] = Attempt.objects.filter(job_id=job.pk)
+    assert (job.status, job.attempts, job.unique_key) == ("scheduled", 1, "k")
+    assert job.error == "Oops: it broke"
+    assert abs(job.run_at - attempt.finished_at - timedelta(seconds=60)) < timedelta(
+        milliseconds=1
+    )
+    assert (attempt.outcome, attempt.number, attempt.worker_id) == ("failed", 1, WORKER)
+    assert (attempt.exception_class, attempt.message) == ("app.Oops", "it broke")
+    assert attempt.traceback == "Traceback…"
+
+
+def test_a_retry_without_delay_is_pending_at_once(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+
+    report = finish(
+        database, claim_one(database), replace(RETRIED, delay=timedelta()), options
+    )
+
+    job.refresh_from_db()
+    assert job.status == "pending"
+    assert report.pending == {"default": job.rank}
+
+
+def test_a_snooze_gives_the_attempt_back(database: Database, options: Options) -> None:
+    job = make_job()
+
+    finish(database, claim_one(database), SNOOZED, options, started=0.0)
+
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.lease_token) == ("scheduled", 0, 1)
+    assert (job.given_back, Attempt.objects.get().outcome) == (0, "snoozed")
+
+
+def test_database_trouble_gives_the_attempt_back_and_is_counted(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+
+    finish(database, claim_one(database), replace(RELEASED, is_trouble=True), options)
+
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.given_back) == ("pending", 0, 1)
+
+
+def test_a_released_job_is_pending_with_a_rank_of_now(
+    database: Database, options: Options
+) -> None:
+    job = make_job(priority=1, rank=1)
+
+    report = finish(database, claim_one(database), RELEASED, options)
+
+    job.refresh_from_db()
+    expected = timezone.now().timestamp() * 1_000_000 - 3_600_000_000
+    assert (job.status, job.attempts) == ("pending", 0)
+    assert abs(job.rank - expected) < 60_000_000
+    assert report.pending == {"default": job.rank}
+
+
+def test_an_unknown_handler_is_remembered_since_when(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+    unknown = GivenBack(
+        label=AttemptOutcome.UNKNOWN_HANDLER, delay=timedelta(), failure=FAILURE
+    )
+
+    finish(database, claim_one(database), unknown, options)
+    job.refresh_from_db()
+    since = job.unknown_since
+    finish(database, claim_one(database), unknown, options)
+    job.refresh_from_db()
+
+    assert since is not None
+    assert (job.unknown_since, job.attempts) == (since, 0)
+
+
+def test_a_cancelled_attempt_ends_the_job(database: Database, options: Options) -> None:
+    job = make_job(unique_key="k")
+
+    finish(database, claim_one(database), Cancelled("not needed"), options)
+
+    job.refresh_from_db()
+    assert (job.status, job.error, job.unique_key) == ("cancelled", "not needed", None)
+    assert job.prune_at == job.finished_at + timedelta(days=7)
+    assert Attempt.objects.get().outcome == "cancelled"
+
+
+def test_a_death_moves_the_whole_job_to_the_dead_letters(
+    database: Database, options: Options
+) -> None:
+    job = make_job(
+        queue="default",
+        payload={"x": 5},
+        priority=7,
+        unique_key="k",
+        tags=["a"],
+        meta={"b": 1},
+        max_attempts=4,
+        timeout=timedelta(seconds=9),
+        backoff=[1.0],
+        lost=2,
+    )
+
+    finish(database, claim_one(database), DIED, options, started=0.0)
+
+    dead = DeadJob.objects.get(pk=job.pk)
+    assert not Job.objects.filter(pk=job.pk).exists()
+    assert (dead.reason, dead.error, dead.fingerprint) == (
+        "exception",
+        "Oops: it broke",
+        "abc",
+    )
+    for column in ("job_type", "queue", "payload", "args", "priority", "created_at"):
+        assert getattr(dead, column) == getattr(job, column), column
+    for column in ("unique_key", "tags", "meta", "max_attempts", "timeout", "backoff"):
+        assert getattr(dead, column) == getattr(job, column), column
+    assert (dead.attempts, dead.lost, dead.lease_token) == (1, 2, 1)
+    assert dead.died_at >= dead.started_at
+    assert Attempt.objects.get(job_id=job.pk).outcome == "failed"
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_the_late_write_of_a_rescued_attempt_is_refused(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(lease_token=2, worker_id=uuid4())
+
+    report = finish(database, claimed, outcome, options, started=0.0)
+
+    job.refresh_from_db()
+    assert [ending.claim for ending in report.lost] == [claimed]
+    assert (job.status, job.lease_token, job.error) == ("running", 2, "")
+    assert not Attempt.objects.exists()
+    assert not DeadJob.objects.exists()
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_a_token_shared_after_a_failover_is_refused_by_the_worker_id(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(worker_id=uuid4())
+
+    report = finish(database, claimed, outcome, options)
+
+    assert [ending.claim for ending in report.lost] == [claimed]
+    job.refresh_from_db()
+    assert job.status == "running"
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_an_end_written_twice_counts_once(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    make_job()
+    claimed = claim_one(database)
+    finish(database, claimed, outcome, options)
+
+    report = finish(database, claimed, outcome, options)
+
+    assert len(report.done) == 1
+    assert Attempt.objects.count() == (0 if isinstance(outcome, Succeeded) else 1)
+
+
+@pytest.mark.postgresql
+def test_one_refused_result_spoils_that_job_only(
+    database: Database, options: Options
+) -> None:
+    for _ in range(20):
+        make_job()
+    claims = claim(database, limit=20)
+    # jsonb has no NUL: our own check would have refused it long before.
+    endings = [
+        Ending(claim=c, outcome=Succeeded('"\\u0000"' if n == 11 else str(n)))
+        for n, c in enumerate(claims)
+    ]
+
+    report = finish_attempts(database, endings, worker_id=WORKER, options=options)
+
+    assert len(report.done) == 20
+    jobs = {job.pk: job for job in Job.objects.all()}
+    results = [jobs[c.id].result for c in claims]
+    assert results == [n if n != 11 else None for n in range(20)]
+    assert {job.status for job in jobs.values()} == {"succeeded"}
+    assert jobs[claims[11].id].error == "The database refused the result."
+
+
+def test_retention_0_leaves_nothing_of_a_success(
+    database: Database, options: Options
+) -> None:
+    retention = {**options.retention, "succeeded": Retention(age=timedelta())}
+    job = make_job()
+
+    report = finish(
+        database,
+        claim_one(database),
+        Succeeded("1"),
+        replace(options, retention=retention),
+    )
+
+    assert len(report.done) == 1
+    assert not Job.objects.filter(pk=job.pk).exists()
+
+
+def test_finish_in_transaction_refuses_a_lost_lease(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(lease_token=2)
+
+    with pytest.raises(LeaseLost):
+        finish_in_transaction(
+            database,
+            Ending(claim=claimed, outcome=Succeeded()),
+            worker_id=WORKER,
+            options=options,
+        )

@@ -1,0 +1,35 @@
+"""Progress of running attempts, fenced like their end."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from django_jobqueue import Job
+from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.progress import write_progress
+from tests.factories import make_job
+from tests.lifecycle.claiming import WORKER, claim, claim_one
+
+WORD = {"fraction": 0.5, "note": "half"}
+
+
+def test_progress_of_several_attempts_is_written_at_once(database: Database) -> None:
+    make_job()
+    make_job()
+    claims = claim(database)
+
+    written = write_progress(database, dict.fromkeys(claims, WORD), worker_id=WORKER)
+
+    assert written == {c.id for c in claims}
+    assert [job.progress for job in Job.objects.all()] == [WORD, WORD]
+
+
+def test_progress_of_a_rescued_attempt_is_refused(database: Database) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(lease_token=2, worker_id=uuid4())
+
+    assert write_progress(database, {claimed: WORD}, worker_id=WORKER) == set()
+
+    job.refresh_from_db()
+    assert job.progress is None
