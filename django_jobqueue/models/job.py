@@ -37,15 +37,11 @@ class JobQuerySet(models.QuerySet["Job"]):
         return dict.fromkeys(JobStatus.values, 0) | dict(found)
 
 
-class JobManager(models.Manager["Job"]):
+class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]
     """`Job.objects`: always the database of JOBQUEUE["DATABASE"], no router needed."""
 
     def get_queryset(self) -> JobQuerySet:
         return JobQuerySet(self.model, using=self._db or get_alias())
-
-    def counts(self) -> dict[str, int]:
-        """See JobQuerySet.counts()."""
-        return self.get_queryset().counts()
 
     def enqueue(
         self,

@@ -124,6 +124,9 @@ class Slots:
 
     def _take(self) -> HeldJob | None:
         """Wait for a job for this thread; None when the worker stops."""
+        # The slot is free: without this word a full claim would be the last one.
+        if len(self._waiting) <= self.low_water:
+            self._on_room()
         with self._condition:
             while True:
                 self._start_coroutines()
@@ -140,8 +143,6 @@ class Slots:
                 self._idle_threads -= 1
                 if not has_news:
                     close_idle_connections()
-        if len(self._waiting) <= self.low_water:
-            self._on_room()
         return held
 
     def _end_coroutine(self, ending: Ending) -> None:

@@ -170,6 +170,25 @@ def ignore_everything(touch: str, until: str) -> None:
     meet(touch, until)
 
 
+@job(takes_context=True)
+def end_as(context: JobContext, outcome: str, touch: str, until: str) -> str:
+    """Wait for a file, then end in the way that is asked for."""
+    meet(touch, until)
+    match outcome:
+        case "retry":
+            raise ConnectionError
+        case "snooze":
+            raise Snooze(60)
+        case "cancel":
+            raise Cancel("late")
+        case "death":
+            raise Discard("late")
+        case "progress":
+            context.progress(0.9, "late")
+            time.sleep(0.3)
+    return outcome
+
+
 @job
 async def await_file(touch: str, until: str) -> None:
     Path(touch).touch()

@@ -1,0 +1,99 @@
+"""The late write of a worker whose job was rescued is refused, whatever the arrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from django_jobqueue import DeadJob, Job
+from django_jobqueue.models import Attempt
+from tests.processes import WorkerProcess
+from tests.testapp import jobs
+from tests.testapp.models import Effect
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "business"]),
+    pytest.mark.timeout(180),
+]
+# The worker must not find out by itself before its late write.
+SLOW = {"JOBQUEUE_HEARTBEAT_INTERVAL": "60", "JOBQUEUE_HEARTBEAT_TTL": "600"}
+
+
+def steal(job: Job) -> None:
+    """Do to a running job what a rescue and another worker's claim do."""
+    taken = Job.objects.filter(pk=job.pk, status="running", lease_token=1)
+    assert taken.update(lease_token=3, worker_id=uuid4())
+
+
+@pytest.mark.parametrize(
+    "outcome", ["success", "retry", "snooze", "cancel", "death", "progress"]
+)
+def test_a_late_write_is_refused_and_the_log_says_so(
+    worker_env: dict[str, str], tmp_path: Path, outcome: str
+) -> None:
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    job = jobs.end_as.enqueue(outcome, touch=str(started), until=str(go_on))
+    with WorkerProcess(worker_env, **SLOW) as worker:
+        wait_until(started.exists)
+        steal(job)
+        go_on.touch()
+        wait_until(lambda: worker.has_logged("lease lost"))
+        assert str(job.pk) in worker.read_log()
+    job.refresh_from_db()
+    assert (job.status, job.lease_token, job.attempts) == ("running", 3, 1)
+    assert (job.progress, job.result, job.error) == (None, None, "")
+    assert not Attempt.objects.exists()
+    assert not DeadJob.objects.exists()
+
+
+def test_a_late_release_is_refused(worker_env: dict[str, str], tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    job = jobs.ignore_everything.enqueue(
+        touch=str(started), until=str(tmp_path / "never")
+    )
+    with WorkerProcess(worker_env, "--shutdown-timeout", "0.1", **SLOW) as worker:
+        wait_until(started.exists)
+        steal(job)
+        assert worker.stop() == 0
+        assert worker.has_logged("lease lost")
+    job.refresh_from_db()
+    assert (job.status, job.lease_token) == ("running", 3)
+
+
+@pytest.mark.postgresql
+def test_an_atomic_job_that_lost_its_lease_is_rolled_back(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    # On SQLite nobody can take the job away: the open transaction keeps writers out.
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    job = jobs.leave_effect_atomically.enqueue(
+        name="late", touch=str(started), until=str(go_on)
+    )
+    with WorkerProcess(worker_env, **SLOW) as worker:
+        wait_until(started.exists)
+        steal(job)
+        go_on.touch()
+        wait_until(lambda: worker.has_logged("lease lost"))
+    job.refresh_from_db()
+    assert (job.status, job.lease_token) == ("running", 3)
+    assert not Effect.objects.exists()
+    assert not Job.objects.filter(queue="follow-up").exists()
+
+
+def test_a_handler_is_told_when_its_job_was_taken_away(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    job = jobs.ignore_everything.enqueue(
+        touch=str(started), until=str(tmp_path / "never")
+    )
+    quick = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.1", "JOBQUEUE_HEARTBEAT_TTL": "600"}
+    with WorkerProcess(worker_env, **quick) as worker:
+        wait_until(started.exists)
+        steal(job)
+        # The next beat finds out, and the handler is interrupted.
+        wait_until(lambda: worker.has_logged("lease lost"))
+        assert worker.stop() == 0

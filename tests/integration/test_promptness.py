@@ -1,0 +1,127 @@
+"""Nothing waits longer than it must: an idle worker hears of every pending job."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+
+from django_jobqueue import Job
+from tests.factories import make_dead_job
+from tests.processes import WorkerProcess
+from tests.testapp import jobs
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+# With LISTEN an idle worker looks by itself every 15 s only: what starts sooner was
+# notified. On SQLite the poll interval is the promise.
+POLL = {"JOB_POLL_INTERVAL": "200"}
+PROMPT = 5.0
+
+
+def test_a_job_whose_transaction_commits_late_starts_promptly(
+    worker_env: dict[str, str],
+) -> None:
+    with WorkerProcess(worker_env, **POLL) as worker:
+        worker.wait_until_started()
+        with transaction.atomic():
+            late = jobs.add.enqueue(x=1)
+            # Others, enqueued and run meanwhile, have moved every cursor on.
+            if connection.vendor == "postgresql":
+                other = threading.Thread(target=_run_one)
+                other.start()
+                other.join()
+        assert late.wait(timeout=PROMPT).status == "succeeded"
+
+
+def _run_one() -> None:
+    jobs.nothing.enqueue().wait(timeout=20)
+    connection.close()
+
+
+def test_a_job_of_higher_priority_overtakes_the_line(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    with WorkerProcess(worker_env, "--concurrency", "1", **POLL) as worker:
+        worker.wait_until_started()
+        gate = jobs.ignore_everything.enqueue(
+            touch=str(tmp_path / "busy"), until=str(tmp_path / "go on")
+        )
+        wait_until((tmp_path / "busy").exists)
+        jobs.append_line.enqueue(path=str(ledger), line="usual")
+        urgent = jobs.append_line.using(priority=10)
+        urgent.enqueue(path=str(ledger), line="urgent")
+        (tmp_path / "go on").touch()
+        gate.wait(timeout=20)
+        wait_until(lambda: ledger.exists() and len(ledger.read_text().split()) == 2)
+    assert ledger.read_text().split() == ["urgent", "usual"]
+
+
+def test_a_delayed_a_requeued_and_a_hurried_job_start_promptly(
+    worker_env: dict[str, str],
+) -> None:
+    with WorkerProcess(worker_env, **POLL) as worker:
+        worker.wait_until_started()
+        delayed = jobs.add.using(delay=0.3).enqueue(x=1)
+        assert delayed.wait(timeout=PROMPT).status == "succeeded"
+        requeued = make_dead_job().requeue()
+        assert requeued is not None
+        assert requeued.wait(timeout=PROMPT).status == "succeeded"
+        hurried = jobs.add.using(delay=3600).enqueue(x=1)
+        hurried.run_now()
+        assert hurried.wait(timeout=PROMPT).status == "succeeded"
+
+
+def test_a_released_job_is_taken_by_another_worker_promptly(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    go_on = tmp_path / "go on"
+    job = jobs.ignore_everything.enqueue(touch=str(started), until=str(go_on))
+    with WorkerProcess(worker_env, "--shutdown-timeout", "0", **POLL) as leaving:
+        wait_until(started.exists)
+        with WorkerProcess(worker_env, **POLL) as staying:
+            staying.wait_until_started()
+            assert leaving.stop(timeout=10) == 0
+            go_on.touch()
+            assert job.wait(timeout=PROMPT).status == "succeeded"
+
+
+def test_a_rescued_job_is_taken_promptly(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    beats = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.2", "JOBQUEUE_HEARTBEAT_TTL": "1"}
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    with WorkerProcess(worker_env, **beats, **POLL) as rescuer:
+        rescuer.wait_until_started()
+        with WorkerProcess(worker_env, "--queues", "doomed", **beats, **POLL) as doomed:
+            doomed.wait_until_started()
+            job = jobs.wait_for_file.using(queue="doomed").enqueue(
+                touch=str(started), until=str(go_on)
+            )
+            wait_until(started.exists)
+            go_on.touch()
+            if Job.objects.get(pk=job.pk).status == "running":
+                doomed.kill()
+        # A TTL for the silence, a second for the rescuer's own steadiness.
+        assert job.wait(timeout=PROMPT + 5).status == "succeeded"
+
+
+def test_a_queue_nobody_has_heard_of_is_served(worker_env: dict[str, str]) -> None:
+    with WorkerProcess(worker_env, **POLL) as worker:
+        worker.wait_until_started()
+        for n in range(3):
+            job = jobs.add.using(queue=f"brand-new-{n}").enqueue(x=n)
+            assert job.wait(timeout=PROMPT).status == "succeeded"
+
+
+def test_a_freed_slot_is_filled_at_once(worker_env: dict[str, str]) -> None:
+    """With a poll every minute, 20 jobs one after the other must not take 20 looks."""
+    waiting = [jobs.tell_pid.enqueue() for _ in range(20)]
+    slow = {"JOB_POLL_INTERVAL": "60000"}
+    with WorkerProcess(worker_env, "--concurrency", "1", **slow):
+        for job in waiting:
+            assert job.wait(timeout=PROMPT + 10).status == "succeeded"

@@ -1,0 +1,516 @@
+"""judge() and backoff: what becomes of a job whose attempt raised."""
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg_pool
+import pytest
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    transaction,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_jobqueue import (
+    Cancel,
+    Discard,
+    JobTimeout,
+    RateLimited,
+    Snooze,
+    exponential,
+    linear,
+)
+from django_jobqueue.exceptions import InvalidOption, JobCancelled
+from django_jobqueue.outcomes import (
+    MAX_GIVEN_BACK,
+    Backoff,
+    Cancelled,
+    Died,
+    GivenBack,
+    Outcome,
+    Retried,
+    RetryPolicy,
+    choose_delay,
+    is_database_trouble,
+    judge,
+    load_backoff,
+    read_backoff,
+)
+from django_jobqueue.states import AttemptOutcome, DeadReason
+from tests.settings import DATABASE
+
+SECOND = timedelta(seconds=1)
+
+
+def policy(**changes: Any) -> RetryPolicy:
+    return RetryPolicy(**{"max_attempts": 3, "backoff": read_backoff(5), **changes})
+
+
+def judge_first(error: BaseException, **changes: Any) -> Outcome:
+    return judge(error, policy(**changes), attempt=1)
+
+
+def from_driver(error: BaseException) -> OperationalError:
+    """Return the error as Django's cursors raise it."""
+    wrapped = OperationalError(str(error))
+    wrapped.__cause__ = error
+    return wrapped
+
+
+
+@pytest.mark.parametrize(
+    ("attempt", "seconds"), [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (5000, 300)]
+)
+def test_exponential_doubles_up_to_its_cap(attempt: int, seconds: int) -> None:
+    assert exponential().delay(attempt, jitter=1) == seconds * SECOND
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 10), (2, 20), (3, 25), (9**9, 25)])
+def test_linear_grows_by_its_step_up_to_its_cap(attempt: int, seconds: int) -> None:
+    assert linear(10, 25).delay(attempt, jitter=1) == seconds * SECOND
+
+
+@pytest.mark.parametrize("backoff", [exponential(2, 60), linear(2, 60)])
+@given(attempt=st.integers(1, 40), jitter=st.floats(0, 1))
+def test_jitter_is_between_half_and_all_of_the_delay(
+    backoff: Backoff, attempt: int, jitter: float
+) -> None:
+    whole = backoff.delay(attempt, jitter=1)
+    assert whole / 2 <= backoff.delay(attempt, jitter=jitter) <= whole
+    assert backoff.delay(attempt, jitter=0) == whole / 2
+
+
+def test_jitter_of_a_judgement_is_drawn_anew_each_time() -> None:
+    delays = {
+        judge_first(ValueError(), backoff=exponential(100, 100)).delay  # type: ignore[union-attr]
+        for _ in range(50)
+    }
+    assert len(delays) > 40
+    assert all(50 * SECOND <= delay <= 100 * SECOND for delay in delays if delay)
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 1), (2, 5), (3, 30), (4, 30)])
+def test_steps_are_taken_in_order_and_the_last_repeats(
+    attempt: int, seconds: int
+) -> None:
+    backoff = read_backoff([1, timedelta(seconds=5), 30.0])
+    assert isinstance(backoff, Backoff)
+    assert backoff.delay(attempt, jitter=random.random()) == seconds * SECOND
+
+
+@pytest.mark.parametrize("value", [7, 7.0, timedelta(seconds=7)])
+def test_single_delay_has_no_jitter(value: Any) -> None:
+    backoff = read_backoff(value)
+    assert isinstance(backoff, Backoff)
+    assert {backoff.delay(n, jitter=n / 9) for n in range(1, 9)} == {7 * SECOND}
+
+
+durations = st.integers(0, 10**6) | st.timedeltas(timedelta(), timedelta(days=900))
+backoffs = st.one_of(
+    st.builds(exponential, durations, durations),
+    st.builds(linear, durations, durations),
+    st.lists(durations, min_size=1, max_size=5).map(read_backoff),
+)
+
+
+@given(backoffs)
+def test_stored_backoff_comes_back_as_it_was(backoff: Backoff) -> None:
+    assert load_backoff(backoff.dump()) == backoff
+
+
+@pytest.mark.parametrize("value", [-1, "1", True, None, [], [1, -1], float("nan"), 1e12])
+def test_impossible_backoff_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidOption, match="^backoff takes seconds, a timedelta"):
+        read_backoff(value)
+
+
+@pytest.mark.parametrize("make", [exponential, linear])
+def test_impossible_step_of_a_named_backoff_is_refused(make: Any) -> None:
+    with pytest.raises(InvalidOption):
+        make(-1)
+    with pytest.raises(InvalidOption):
+        make(1, "many")
+
+
+def test_callable_is_asked_with_attempt_and_exception() -> None:
+    error = ValueError()
+    asked = []
+
+    def backoff(attempt: int, error: BaseException) -> timedelta:
+        asked.append((attempt, error))
+        return 9 * SECOND
+
+    assert choose_delay(error, policy(backoff=backoff), attempt=2) == 9 * SECOND
+    assert asked == [(2, error)]
+
+
+def test_callable_that_answers_none_means_at_once() -> None:
+    answer = choose_delay(
+        ValueError(), policy(backoff=lambda attempt, error: None), attempt=1
+    )
+    assert answer == timedelta()
+
+
+@pytest.mark.parametrize("answer", ["5", -5, float("nan"), object(), True])
+def test_callable_that_answers_nonsense_is_passed_over(answer: Any) -> None:
+    delay = choose_delay(
+        ValueError(), policy(backoff=lambda attempt, error: answer), attempt=3
+    )
+    assert 2 * SECOND <= delay <= 4 * SECOND
+
+
+@pytest.mark.parametrize("cause", [ZeroDivisionError, SystemExit])
+def test_callable_that_raises_is_passed_over(cause: type[BaseException]) -> None:
+    def backoff(attempt: int, error: BaseException) -> int:
+        raise cause
+
+    delay = choose_delay(ValueError(), policy(backoff=backoff), attempt=1)
+    assert SECOND / 2 <= delay <= SECOND
+
+
+
+def test_failed_attempt_is_retried_after_the_backoff() -> None:
+    outcome = judge_first(ValueError("no"))
+    assert isinstance(outcome, Retried)
+    assert outcome.delay == 5 * SECOND
+    assert outcome.label == AttemptOutcome.FAILED
+    assert outcome.failure.short == "ValueError: no"
+
+
+def test_last_attempt_ends_in_the_dead_letters() -> None:
+    outcome = judge(ValueError("no"), policy(max_attempts=3), attempt=3)
+    assert isinstance(outcome, Died)
+    assert (outcome.reason, outcome.label) == (
+        DeadReason.EXCEPTION,
+        AttemptOutcome.FAILED,
+    )
+    assert isinstance(judge(ValueError(), policy(max_attempts=3), attempt=2), Retried)
+
+
+def test_max_attempts_of_one_means_never_again() -> None:
+    assert isinstance(judge_first(ValueError(), max_attempts=1), Died)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
+def test_whatever_is_raised_is_a_failed_attempt(error: BaseException) -> None:
+    assert isinstance(judge_first(error), Retried)
+
+
+def test_timeout_is_retried_and_then_dead_by_timeout() -> None:
+    first = judge_first(JobTimeout())
+    assert isinstance(first, Retried)
+    assert first.label == AttemptOutcome.TIMEOUT
+    last = judge(JobTimeout(), policy(), attempt=3)
+    assert isinstance(last, Died)
+    assert (last.reason, last.label) == (DeadReason.TIMEOUT, AttemptOutcome.TIMEOUT)
+
+
+def test_failure_bears_the_fingerprint_of_its_job_type() -> None:
+    def fingerprint(job_type: str) -> str:
+        outcome = judge(ValueError(), policy(), attempt=1, job_type=job_type)
+        assert isinstance(outcome, Retried)
+        return outcome.failure.fingerprint
+
+    assert fingerprint("mail") == fingerprint("mail") != fingerprint("report")
+
+
+@pytest.mark.parametrize(
+    ("error", "label"),
+    [
+        (Snooze(60, "not yet"), AttemptOutcome.SNOOZED),
+        (RateLimited(60, "not yet"), AttemptOutcome.DEFERRED),
+    ],
+)
+def test_snooze_and_rate_limit_give_the_attempt_back(
+    error: BaseException, label: AttemptOutcome
+) -> None:
+    outcome = judge(error, policy(max_attempts=1), attempt=1, given_back=10**6)
+    assert isinstance(outcome, GivenBack)
+    assert (outcome.delay, outcome.label) == (60 * SECOND, label)
+    assert outcome.failure.message == "not yet"
+    assert not outcome.is_trouble
+
+
+def test_cancel_ends_the_job_with_its_reason() -> None:
+    assert judge_first(Cancel("not needed")) == Cancelled("not needed")
+
+
+def test_cancelled_while_running_says_so() -> None:
+    assert judge_first(JobCancelled()) == Cancelled("cancelled while running")
+
+
+def test_discard_is_dead_whatever_is_left() -> None:
+    outcome = judge_first(Discard("spam"), max_attempts=9)
+    assert isinstance(outcome, Died)
+    assert outcome.reason == DeadReason.DISCARDED
+    assert outcome.label == AttemptOutcome.DISCARDED
+    assert outcome.failure.message == "spam"
+
+
+@pytest.mark.parametrize("reason", [404, None, ValueError("why"), "a\0b\ud800", "x" * 9**6])
+@pytest.mark.parametrize("make", [Cancel, Discard, lambda why: Snooze(1, why)])
+def test_any_reason_becomes_text_that_can_be_stored(make: Any, reason: Any) -> None:
+    match judge_first(make(reason)):
+        case Cancelled(reason=text):
+            pass
+        case GivenBack(failure=failure) | Died(failure=failure):
+            text = failure.message
+        case other:
+            pytest.fail(f"unexpected {other!r}")
+    assert isinstance(text, str)
+    assert "\0" not in text
+    assert "\ud800" not in text
+    assert len(text) <= 4000
+
+
+@pytest.mark.parametrize(
+    "retry_on",
+    [{ConnectionError: None}, {ConnectionError: read_backoff(7)}],
+)
+def test_retry_on_makes_every_other_error_permanent(retry_on: Any) -> None:
+    assert isinstance(judge_first(ConnectionResetError(), retry_on=retry_on), Retried)
+    outcome = judge_first(ValueError(), retry_on=retry_on)
+    assert isinstance(outcome, Died)
+    assert (outcome.reason, outcome.label) == (
+        DeadReason.DISCARDED,
+        AttemptOutcome.DISCARDED,
+    )
+
+
+def test_retry_on_nothing_makes_every_error_permanent() -> None:
+    outcome = judge_first(ValueError(), retry_on={})
+    assert isinstance(outcome, Died)
+    assert outcome.reason == DeadReason.DISCARDED
+
+
+def test_retry_on_that_is_used_up_is_dead_by_exception() -> None:
+    outcome = judge(ValueError(), policy(retry_on={ValueError: None}), attempt=3)
+    assert isinstance(outcome, Died)
+    assert outcome.reason == DeadReason.EXCEPTION
+
+
+def test_retry_on_gives_each_class_its_own_backoff() -> None:
+    retry_on = {
+        ConnectionError: read_backoff(60),
+        TimeoutError: lambda attempt, error: 90,
+        OSError: None,
+    }
+    delays = [
+        judge_first(error, retry_on=retry_on).delay  # type: ignore[union-attr]
+        for error in (ConnectionResetError(), TimeoutError(), FileNotFoundError())
+    ]
+    assert delays == [60 * SECOND, 90 * SECOND, 5 * SECOND]
+
+
+def test_timeout_is_retried_although_retry_on_does_not_name_it() -> None:
+    outcome = judge_first(JobTimeout(), retry_on={ConnectionError: None})
+    assert isinstance(outcome, Retried)
+
+
+def test_discard_on_wins_over_retry_on() -> None:
+    outcome = judge_first(
+        ConnectionRefusedError(),
+        retry_on={ConnectionError: None},
+        discard_on=(ConnectionRefusedError,),
+    )
+    assert isinstance(outcome, Died)
+    assert outcome.reason == DeadReason.DISCARDED
+
+
+def test_discard_on_may_name_the_timeout() -> None:
+    outcome = judge_first(JobTimeout(), discard_on=(JobTimeout,))
+    assert isinstance(outcome, Died)
+    assert outcome.reason == DeadReason.DISCARDED
+
+
+def test_discard_on_everything_does_not_stop_a_snooze() -> None:
+    assert isinstance(judge_first(Snooze(1), discard_on=(Exception,)), GivenBack)
+
+
+LOST = psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+def test_database_trouble_gives_the_attempt_back() -> None:
+    outcome = judge(from_driver(LOST), policy(max_attempts=1), attempt=1)
+    assert isinstance(outcome, GivenBack)
+    assert outcome.is_trouble
+    assert outcome.label == AttemptOutcome.RELEASED
+    assert outcome.delay is not None
+    assert 0.05 * SECOND <= outcome.delay <= 0.1 * SECOND
+
+
+def test_database_trouble_waits_longer_each_time() -> None:
+    outcome = judge(from_driver(LOST), policy(), attempt=1, given_back=5)
+    assert isinstance(outcome, GivenBack)
+    assert outcome.delay is not None
+    assert 1.6 * SECOND <= outcome.delay <= 3.2 * SECOND
+
+
+def test_database_trouble_is_forgiven_twenty_times() -> None:
+    given_back = MAX_GIVEN_BACK - 1
+    outcome = judge(from_driver(LOST), policy(), attempt=1, given_back=given_back)
+    assert isinstance(outcome, GivenBack)
+    outcome = judge(from_driver(LOST), policy(), attempt=1, given_back=MAX_GIVEN_BACK)
+    assert isinstance(outcome, Retried)
+    outcome = judge(from_driver(LOST), policy(), attempt=3, given_back=MAX_GIVEN_BACK)
+    assert isinstance(outcome, Died)
+
+
+def test_database_trouble_is_not_permanent_whatever_retry_on_says() -> None:
+    outcome = judge_first(from_driver(LOST), retry_on={KeyError: None})
+    assert isinstance(outcome, GivenBack)
+
+
+def test_discard_on_wins_over_database_trouble() -> None:
+    outcome = judge_first(from_driver(LOST), discard_on=(OperationalError,))
+    assert isinstance(outcome, Died)
+
+
+@pytest.mark.parametrize("wrap", [from_driver, lambda error: error])
+@pytest.mark.parametrize(
+    "error",
+    [
+        LOST,
+        psycopg.OperationalError("the connection is closed"),
+        psycopg.errors.AdminShutdown("57P01"),
+        psycopg.errors.CrashShutdown("57P02"),
+        psycopg.errors.CannotConnectNow("57P03"),
+        psycopg.errors.ConnectionFailure("08006"),
+        psycopg.errors.SerializationFailure("40001"),
+        psycopg.errors.DeadlockDetected("40P01"),
+        psycopg.errors.TooManyConnections("53300"),
+        psycopg_pool.PoolTimeout("no connection"),
+        psycopg_pool.TooManyRequests("too many"),
+        psycopg_pool.PoolClosed("closed"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_trouble_of_postgresql_is_recognised(wrap: Any, error: BaseException) -> None:
+    assert is_database_trouble(wrap(error))
+
+
+@pytest.mark.parametrize("wrap", [from_driver, lambda error: error])
+@pytest.mark.parametrize(
+    "error",
+    [
+        psycopg.errors.UniqueViolation("23505"),
+        psycopg.errors.UndefinedColumn("42703"),
+        psycopg.errors.NumericValueOutOfRange("22003"),
+        psycopg.errors.QueryCanceled("57014"),
+        psycopg.errors.InFailedSqlTransaction("25P02"),
+        psycopg.errors.LockNotAvailable("55P03"),
+        psycopg.errors.DiskFull("53100"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_fault_of_the_job_is_no_trouble(wrap: Any, error: BaseException) -> None:
+    assert not is_database_trouble(wrap(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("the connection is closed"),
+        ConnectionError("the connection is closed"),
+        DatabaseError("raised by the handler itself"),
+        IntegrityError("no cause"),
+        InterfaceError("no cause"),
+        transaction.TransactionManagementError("broken block"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_error_that_no_driver_raised_is_no_trouble(error: BaseException) -> None:
+    assert not is_database_trouble(error)
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(tmp_path / "db.sqlite3", timeout=0)) as opened:
+        opened.execute("CREATE TABLE t (id INTEGER UNIQUE)")
+        opened.commit()
+        yield opened
+
+
+def run_sqlite(opened: sqlite3.Connection, statement: str) -> BaseException:
+    with pytest.raises(sqlite3.Error) as caught:
+        opened.execute(statement)
+    return caught.value
+
+
+def test_locked_database_of_sqlite_is_trouble(
+    sqlite_file: sqlite3.Connection, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "db.sqlite3")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        error = run_sqlite(sqlite_file, "INSERT INTO t VALUES (1)")
+    assert str(error) == "database is locked"
+    assert is_database_trouble(error)
+    assert is_database_trouble(from_driver(error))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT 1 FROM locked", "SELECT is_locked FROM t", "INSERT INTO t VALUES (1), (1)"],
+)
+def test_fault_of_the_job_on_sqlite_is_no_trouble(
+    sqlite_file: sqlite3.Connection, statement: str
+) -> None:
+    error = run_sqlite(sqlite_file, statement)
+    assert not is_database_trouble(error)
+    assert not is_database_trouble(from_driver(error))
+
+
+@pytest.mark.django_db
+def test_error_of_a_real_statement_is_no_trouble() -> None:
+    with (
+        pytest.raises(DatabaseError) as caught,
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SELECT no_such_column")
+    assert caught.value.__cause__ is not None
+    assert not is_database_trouble(caught.value)
+
+
+if DATABASE == "postgresql":
+
+    @pytest.mark.postgresql
+    @pytest.mark.django_db(transaction=True)
+    def test_connection_that_postgresql_ended_is_trouble() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            [pid] = cursor.fetchone()
+        other = connection.copy()
+        try:
+            with other.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        finally:
+            other.close()
+        with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        connection.close()
+        assert is_database_trouble(caught.value)
+
+    @pytest.mark.postgresql
+    @pytest.mark.django_db(transaction=True)
+    def test_server_out_of_reach_is_trouble() -> None:
+        unreachable = connection.copy()
+        unreachable.settings_dict = {
+            **connection.settings_dict,
+            "HOST": "127.0.0.1",
+            "PORT": "1",
+        }
+        with pytest.raises(OperationalError) as caught:
+            unreachable.ensure_connection()
+        assert is_database_trouble(caught.value)
