@@ -60,6 +60,11 @@ def database_for(alias: str) -> dict[str, Any]:
             )
     if name := env.str(f"JOBQUEUE_TEST_NAME_{alias}", default=""):
         database["NAME"] = name
+    # What the tests of a worker's connections change, in its process only.
+    age = env.str("JOBQUEUE_TEST_CONN_MAX_AGE", default="0")
+    database["CONN_MAX_AGE"] = None if age == "None" else int(age)
+    if size := env.int("JOBQUEUE_TEST_POOL", default=0):
+        database["OPTIONS"] = {"pool": {"min_size": 1, "max_size": size, "timeout": 5}}
     return database
 
 

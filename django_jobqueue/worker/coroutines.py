@@ -18,6 +18,7 @@ from .connections import close_idle_connections, tidy_connections
 from .held import HeldJob
 
 UPKEEP = 1.0
+LAST_MOMENT = 0.5
 
 
 class Coroutines:
@@ -27,6 +28,8 @@ class Coroutines:
         self._bench = bench
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = asyncio.Event()
         self._ended = 0
         # asyncio keeps only weak references to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -35,20 +38,36 @@ class Coroutines:
         """Run one job on the loop; returns at once, from any thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(
+            self._thread = threading.Thread(
                 target=self._run, name="jobqueue-coroutines", daemon=True
-            ).start()
+            )
+            self._thread.start()
         self._loop.call_soon_threadsafe(self._create_task, held)
 
-    def stop(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+    def stop(self, timeout: float) -> bool:
+        """End the loop; tell whether it is over and nothing was left behind."""
+        if self._loop is None or self._thread is None:
+            return True
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and not self._tasks
 
     def _run(self) -> None:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
-        self._loop.create_task(self._keep_up())
-        self._loop.run_forever()
+        self._loop.run_until_complete(self._serve())
+        if not self._tasks:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        """Live until the worker stops, then give what still runs a moment to end."""
+        upkeep = asyncio.create_task(self._keep_up())
+        await self._stopping.wait()
+        upkeep.cancel()
+        left = {upkeep, *self._tasks}
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=LAST_MOMENT)
 
     def _create_task(self, held: HeldJob) -> None:
         assert self._loop is not None

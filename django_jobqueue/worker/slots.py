@@ -82,9 +82,9 @@ class Slots:
             self._is_closed = True
             self._condition.notify_all()
 
-    def stop_coroutines(self) -> None:
-        """End the event loop."""
-        self._coroutines.stop()
+    def stop_coroutines(self, timeout: float) -> bool:
+        """End the event loop; tell whether nothing was left behind."""
+        return self._coroutines.stop(timeout)
 
     def _start_more(self) -> None:
         """Start what fits: coroutines at once, threads as needed. Holds the lock."""

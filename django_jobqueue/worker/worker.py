@@ -150,7 +150,8 @@ class Worker:
             self._release_running()
         self._finish_writes()
         self.slots.close()
-        self.slots.stop_coroutines()
+        if not self.slots.stop_coroutines(HURRIED):
+            self.has_abandoned = True
         self.deadlines.stop()
         self.heartbeat.finish(HURRIED if self.hurrying.is_set() else LAST_WRITES)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from django.conf import settings
 
-from django_jobqueue import Job
+from django_jobqueue import DeadJob, Job
 from django_jobqueue.models import Attempt
 from tests.processes import WorkerProcess
 from tests.proxy import CuttingProxy
 from tests.testapp import jobs
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.postgresql,
@@ -42,19 +45,32 @@ def test_jobs_of_a_claim_without_reply_are_pending_again_and_run(
     ] * 5
 
 
-def test_an_end_whose_reply_is_lost_is_written_once(worker_env: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [("success", "succeeded"), ("snooze", "scheduled"), ("death", "dead")],
+)
+def test_an_end_whose_reply_is_lost_is_written_once(
+    worker_env: dict[str, str], tmp_path: Path, outcome: str, expected: str
+) -> None:
+    started, go_on = tmp_path / "started", tmp_path / "go on"
     database = settings.DATABASES["default"]
     with CuttingProxy(database["HOST"], int(database["PORT"])) as proxy:
         url = f"postgres://{database['USER']}@127.0.0.1:{proxy.port}/postgres"
         env = {**worker_env, "DATABASE_URL": url}
         with WorkerProcess(env, "--concurrency", "1") as worker:
             worker.wait_until_started()
-            jobs.nothing.enqueue().wait(timeout=30)
-            job = jobs.fail_until.enqueue(attempt=2)
+            job = jobs.end_as.enqueue(outcome, touch=str(started), until=str(go_on))
+            wait_until(started.exists)
+            # From now on only the reply of the finish holds the job's id.
             proxy.cut_once(str(job.pk).encode())
-            job = job.wait(timeout=30)
+            go_on.touch()
+            wait_until(lambda: proxy.cuts)
+            wait_until(lambda: worker.has_logged("finish loop works again"))
+            assert not worker.has_logged("lease lost")
             assert worker.stop() == 0
-    assert job.status == "succeeded"
-    outcomes = Attempt.objects.filter(job_id=job.pk).order_by("lease_token")
-    assert outcomes.last().outcome == "succeeded"
-    assert [a.number for a in outcomes if a.outcome == "failed"] == [1]
+    assert Attempt.objects.count() == (0 if outcome == "success" else 1)
+    if outcome == "death":
+        assert DeadJob.objects.get(pk=job.pk).lease_token == 1
+    else:
+        job.refresh_from_db()
+        assert (job.status, job.lease_token) == (expected, 1)

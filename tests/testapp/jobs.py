@@ -239,6 +239,16 @@ def leave_a_transaction_open() -> int:
 
 
 @job
+def tell_backend() -> int:
+    """Return the process id of the PostgreSQL backend that serves this thread."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+@job
 def sleep_briefly(seconds: float) -> None:
     time.sleep(seconds)
 

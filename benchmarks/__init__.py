@@ -1,0 +1,1 @@
+"""Measurements, outside the tests: ratios of systems run in turn, side by side."""
