@@ -7,7 +7,9 @@ a claim at the same moment either happens before, and is asked to stop, or not a
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
@@ -51,5 +53,6 @@ def cancel_job(
             {name: value for name, value in fresh.__dict__.items() if name != "_state"}
         )
     if result is CancelResult.REQUESTED and job.worker_id is not None:
-        notify_cancel(db, job.pk, job.worker_id)
+        notice = partial(notify_cancel, db, job.pk, job.worker_id)
+        transaction.on_commit(notice, using=db.alias, robust=True)
     return result

@@ -14,6 +14,7 @@ from ..models import Job
 from ..states import JobStatus
 from .claim import Claim
 from .database import Database
+from .reconcile import read_owned_jobs
 
 WRITE_PROGRESS = """
     WITH owned AS MATERIALIZED (
@@ -44,26 +45,29 @@ WRITE_PROGRESS = """
 
 def write_progress(
     db: Database, progress: Mapping[Claim, dict[str, Any]], *, worker_id: UUID
-) -> set[UUID]:
-    """Write the progress of attempts; return the ids of those that were accepted.
+) -> list[Claim]:
+    """Write the progress of attempts; return those that do not own their job any more.
 
-    One that is missing was taken away, or is held by somebody at this moment: progress
-    is not worth another try, the next word will come.
+    A row that somebody else holds at this moment is passed over: progress is not worth
+    another try, the next word will come.
     """
     if not progress:
-        return set()
+        return []
     if not db.is_postgres:
-        return _write_portable(db, progress, worker_id=worker_id)
-    rows = db.execute(
-        WRITE_PROGRESS,
-        {
+        written = _write_portable(db, progress, worker_id=worker_id)
+    else:
+        parameters = {
             "ids": [claim.id for claim in progress],
             "tokens": [claim.lease_token for claim in progress],
             "progresses": [json.dumps(word) for word in progress.values()],
             "worker_id": worker_id,
-        },
-    )
-    return {id for (id,) in rows}
+        }
+        written = {id for (id,) in db.execute(WRITE_PROGRESS, parameters)}
+    missing = [claim for claim in progress if claim.id not in written]
+    if not missing:
+        return []
+    owned = {(job.id, job.lease_token) for job in read_owned_jobs(db, worker_id)}
+    return [claim for claim in missing if (claim.id, claim.lease_token) not in owned]
 
 
 def _write_portable(

@@ -176,13 +176,15 @@ def _call(
     """Call the handler, inside the transactions it asked for."""
     options, claim = bench.options, held.claim
     payload, args = json.loads(claim.payload), json.loads(claim.args)
+    if not handler.atomic and not handler.databases:
+        result = handler.call(context, args, payload)
+        return Succeeded(dump_result(result, limit=options.max_result_bytes)), False
     with ExitStack() as transactions:
         # The jobs' database is entered first, so that it commits last.
         for alias in _order_databases(handler, options.database):
             transactions.enter_context(transaction.atomic(using=alias))
         result = handler.call(context, args, payload)
-        text = dump_result(result, limit=options.max_result_bytes)
-        outcome = Succeeded(text)
+        outcome = Succeeded(dump_result(result, limit=options.max_result_bytes))
         if handler.atomic:
             ending = Ending(claim=claim, outcome=outcome, started=held.started)
             finish_in_transaction(

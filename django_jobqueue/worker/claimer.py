@@ -105,7 +105,8 @@ class Claimer:
             self.loop.wake()
 
     def tell_room(self) -> None:
-        if self._is_hungry:
+        """Hear that a slot is free; called for every job, so it must cost nothing."""
+        if self._is_hungry and not self.loop.wakeup.is_set():
             self.loop.wake()
 
     def step(self, db: Database) -> float:

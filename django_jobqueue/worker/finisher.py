@@ -55,7 +55,15 @@ class Finisher:
         self._progress_lock = threading.Lock()
 
     def put(self, ending: Ending, is_written: bool = False) -> None:
-        """Hand over an ending, from any thread. One already written is only told of."""
+        """Hand over an ending, from any thread. One already written is only told of.
+
+        Of two endings of one attempt (a job that ends while the shutdown gives it back)
+        the first counts.
+        """
+        held = self._held.find(ending.claim.id)
+        is_ours = held is not None and held.claim.lease_token == ending.claim.lease_token
+        if held is not None and is_ours and not held.end():
+            return
         if is_written:
             self._tell_done([ending])
         else:
@@ -107,10 +115,11 @@ class Finisher:
             progress, self._progress = self._progress, {}
         if not progress:
             return
-        written = write_progress(db, progress, worker_id=self._worker_id)
-        for claim in progress:
+        for claim in write_progress(db, progress, worker_id=self._worker_id):
             held = self._held.find(claim.id)
-            if claim.id not in written and held is not None and held.flags.lost:
+            # One that has ended meanwhile is not lost.
+            if held is not None and not held.is_ended:
+                held.flags.lost = True
                 self._log.report_lost(claim, what="progress")
 
     def _tell(self, report: FinishReport) -> None:

@@ -32,6 +32,8 @@ class HeldJob:
     # Set while the handler runs, by the thread or task that runs it.
     thread: int | None = None
     task: asyncio.Task[None] | None = None
+    # Its ending was handed over: whatever comes second is not an ending.
+    is_ended: bool = False
     # What was raised into the handler from outside.
     interruption: type[Interruption] | None = None
     # Taken to enter and leave the handler and to interrupt it, so that an exception
@@ -52,6 +54,12 @@ class HeldJob:
                 _set_async_exception(self.thread, None)
             self.thread = None
             self.deadline = None
+
+    def end(self) -> bool:
+        """Note that the attempt has ended; False if somebody said so before."""
+        with self.lock:
+            was_ended, self.is_ended = self.is_ended, True
+            return not was_ended
 
     def interrupt(self, cause: type[Interruption]) -> bool:
         """Raise `cause` in the handler, once; tell whether it was inside one."""

@@ -77,7 +77,7 @@ class Slots:
         return taken
 
     def close(self) -> None:
-        """Let idle threads end; running jobs go on."""
+        """Start nothing more; running jobs go on."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
@@ -89,6 +89,8 @@ class Slots:
     def _start_more(self) -> None:
         """Start what fits: coroutines at once, threads as needed. Holds the lock."""
         self._start_coroutines()
+        if not self._has_work():
+            return
         sync_jobs = min(len(self._waiting), self.concurrency - self._running)
         self._condition.notify(min(sync_jobs, self._idle_threads))
         for _ in range(sync_jobs - self._idle_threads):
@@ -101,7 +103,7 @@ class Slots:
 
     def _start_coroutines(self) -> None:
         """Start the async jobs at the head of the line. Holds the lock."""
-        while self._waiting and self._running < self.concurrency:
+        while self._has_work():
             handler = find_handler(self._waiting[0].claim.job_type)
             if handler is None or not handler.is_async:
                 return
@@ -117,6 +119,13 @@ class Slots:
             self._on_end(ending, is_written)
             del held, ending
 
+    def _has_work(self) -> bool:
+        return (
+            bool(self._waiting)
+            and self._running < self.concurrency
+            and not self._is_closed
+        )
+
     def _note_end(self, ending: Ending) -> None:
         self._running -= 1
         self.ended += 1
@@ -130,7 +139,7 @@ class Slots:
         with self._condition:
             while True:
                 self._start_coroutines()
-                if self._waiting and self._running < self.concurrency:
+                if self._has_work():
                     self._running += 1
                     held = self._waiting.popleft()
                     self._start_coroutines()

@@ -139,6 +139,8 @@ class Worker:
             report_worker("worker drains", worker_id=self.id, running=len(self.held))
         for loop in (self.claimer.loop, self.maintenance.loop):
             loop.stop()
+        # What a claim on its way still brings is given back, not started.
+        self.slots.close()
         if self.listener is not None:
             self.listener.loop.stop()
         self.claimer.loop.join(HURRIED)
@@ -149,7 +151,6 @@ class Worker:
             self._wait_for_jobs(started + seconds)
             self._release_running()
         self._finish_writes()
-        self.slots.close()
         if not self.slots.stop_coroutines(HURRIED):
             self.has_abandoned = True
         self.deadlines.stop()

@@ -42,6 +42,8 @@ def test_a_late_write_is_refused_and_the_log_says_so(
         go_on.touch()
         wait_until(lambda: worker.has_logged("lease lost"))
         assert str(job.pk) in worker.read_log()
+        if outcome == "progress":
+            wait_until(lambda: worker.has_logged("refused=progress"))
     job.refresh_from_db()
     assert (job.status, job.lease_token, job.attempts) == ("running", 3, 1)
     assert (job.progress, job.result, job.error) == (None, None, "")

@@ -1,6 +1,5 @@
 """Enqueue of one job: what is written, what is refused, and who gets a unique key."""
 
-import asyncio
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone as django_timezone
@@ -707,7 +707,8 @@ def test_aenqueue_enqueues() -> None:
             await EmailHandler.aenqueue(to="ann"),
         ]
 
-    made = asyncio.run(enqueue())
+    # Not asyncio.run(): its threads would keep a connection open.
+    made = async_to_sync(enqueue)()
     assert [(job.job_type, job.payload, job.queue, job.priority) for job in made] == [
         ("testapp.add", {"x": 1}, "default", 5),
         ("testapp.add", {"x": 2, "y": 3}, "mail", 0),
@@ -719,7 +720,7 @@ def test_aenqueue_enqueues() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_aenqueue_refuses_as_enqueue_does() -> None:
     with pytest.raises(InvalidPriority):
-        asyncio.run(Job.objects.aenqueue("testapp.nothing", priority=101))
+        async_to_sync(Job.objects.aenqueue)("testapp.nothing", priority=101)
 
 
 def in_own_connection(work: Callable[[], Any]) -> Callable[[], Any]:
