@@ -75,14 +75,16 @@ class NewJob:
     options: JobOptions
 
 
-def enqueue_job(spec: JobSpec, *, db: Database | None = None) -> Job:
+def enqueue_job(
+    spec: JobSpec, *, db: Database | None = None, now: datetime | None = None
+) -> Job:
     """Insert one job and return it, or the live one that has its unique key."""
     options = get_options()
     db = db or Database(alias=options.database)
     new = check_spec(spec, options)
     insert = _insert_postgres if db.is_postgres else _insert_portable
     for _ in range(TRIES):
-        job = insert(db, new, options)
+        job = insert(db, new, options, now)
         if job is not None:
             job.was_created = True
             if job.status == JobStatus.PENDING:
@@ -208,18 +210,23 @@ INSERT_JOB = """
                 %(run_at)s::timestamptz,
                 clock.now + coalesce(%(delay)s::interval, '0')
             ) AS run_at
-        FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+        FROM (
+            SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0
+        ) AS clock
     ) AS due
     ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING status, rank, run_at, created_at
 """
 
 
-def _insert_postgres(db: Database, new: NewJob, options: Options) -> Job | None:
+def _insert_postgres(
+    db: Database, new: NewJob, options: Options, now: datetime | None
+) -> Job | None:
     given = new.options
     rows = db.execute(
         INSERT_JOB,
         {
+            "now": now,
             "id": new.id,
             "job_type": new.job_type,
             "queue": new.queue,
@@ -240,8 +247,10 @@ def _insert_postgres(db: Database, new: NewJob, options: Options) -> Job | None:
     return _make_job(db, new, *rows[0]) if rows else None
 
 
-def _insert_portable(db: Database, new: NewJob, options: Options) -> Job | None:
-    job = _plan_job(db, new, db.read_clock(None), options)
+def _insert_portable(
+    db: Database, new: NewJob, options: Options, now: datetime | None
+) -> Job | None:
+    job = _plan_job(db, new, db.read_clock(now), options)
     Job.objects.using(db.alias).bulk_create([job], ignore_conflicts=True)
     if new.options.unique_key is None:
         return job

@@ -56,6 +56,7 @@ def requeue_jobs(
     run_at: datetime | None = None,
     delay: timedelta | float | None = None,
     db: Database | None = None,
+    now: datetime | None = None,
 ) -> RequeueCounts:
     """Requeue a queryset of DeadJob in batches of 500, each in its own transaction."""
     options = get_options()
@@ -67,7 +68,8 @@ def requeue_jobs(
     ids = list(dead_jobs.values_list("pk", flat=True))
     counts = RequeueCounts()
     for start in range(0, len(ids), BATCH):
-        counts += _requeue_batch(db, ids[start : start + BATCH], wishes, options)
+        batch = ids[start : start + BATCH]
+        counts += _requeue_batch(db, batch, wishes, options, db.read_clock(now))
     return counts
 
 
@@ -89,10 +91,9 @@ def _check_payload(dead_jobs: Any, payload: dict[str, Any], options: Options) ->
 
 
 def _requeue_batch(
-    db: Database, ids: Sequence[Any], wishes: _Wishes, options: Options
+    db: Database, ids: Sequence[Any], wishes: _Wishes, options: Options, now: datetime
 ) -> RequeueCounts:
     rows = DeadJob.objects.using(db.alias)
-    now = db.read_clock(None)
     with db.atomic():
         # Waits for nobody: what another requeue holds is being requeued there.
         locked = list(db.lock_rows(rows.filter(pk__in=ids).order_by("pk")))

@@ -1,0 +1,204 @@
+"""The queue as a dict: what every version of the arrows must agree with.
+
+Written from docs/design/job-lifecycle.md, not from the statements: it knows rows,
+tokens and budgets, and nothing of SQL, locks or batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+HOUR = 3_600_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEPT = {"succeeded": timedelta(days=1), "cancelled": timedelta(days=7)}
+LOST = "WorkerLost: The worker that ran this job was not heard of again."
+
+
+@dataclass
+class ModelJob:
+    """One job, wherever it lies."""
+
+    id: UUID
+    queue: str
+    priority: int
+    max_attempts: int | None
+    unique_key: str | None
+    run_at: datetime
+    rank: int
+    status: str
+    attempts: int = 0
+    lease_token: int = 0
+    lost: int = 0
+    given_back: int = 0
+    worker_id: UUID | None = None
+    error: str = ""
+    is_unknown: bool = False
+    prune_at: datetime | None = None
+    is_cancel_requested: bool = False
+    reason: str = ""
+
+
+@dataclass
+class ModelQueue:
+    """All jobs, dead jobs, attempts and heartbeats."""
+
+    ttl: timedelta
+    max_lost: int
+    jobs: dict[UUID, ModelJob] = field(default_factory=dict)
+    dead: dict[UUID, ModelJob] = field(default_factory=dict)
+    # (job, token) → (number, outcome)
+    attempts: dict[tuple[UUID, int], tuple[int, str]] = field(default_factory=dict)
+    beats: dict[UUID, datetime] = field(default_factory=dict)
+
+    def enqueue(self, id: UUID, now: datetime, delay: timedelta, **values: Any) -> UUID:
+        key = values["unique_key"]
+        for job in self.jobs.values():
+            if key is not None and job.unique_key == key:
+                return job.id
+        run_at = now + delay
+        status = "scheduled" if run_at > now else "pending"
+        rank = make_rank(run_at, values["priority"])
+        job = ModelJob(id=id, run_at=run_at, rank=rank, status=status, **values)
+        self.jobs[id] = job
+        return id
+
+    def promote(self, now: datetime) -> None:
+        for job in self.jobs.values():
+            if job.status == "scheduled" and job.run_at <= now:
+                job.status = "pending"
+                job.rank = make_rank(max(job.run_at, now), job.priority)
+
+    def claim(self, quotas: dict[str, int], worker: UUID) -> list[tuple[UUID, int]]:
+        chosen = []
+        for queue, quota in quotas.items():
+            line = [
+                job
+                for job in self.jobs.values()
+                if job.status == "pending" and job.queue == queue
+            ]
+            chosen += sorted(line, key=lambda job: (job.rank, job.id))[:quota]
+        for job in chosen:
+            job.status, job.worker_id = "running", worker
+            job.lease_token += 1
+            job.attempts += 1
+        ordered = sorted(chosen, key=lambda job: (job.rank, job.id))
+        return [(job.id, job.lease_token) for job in ordered]
+
+    def finish(
+        self,
+        id: UUID,
+        token: int,
+        worker: UUID,
+        *,
+        now: datetime,
+        label: str,
+        delay: timedelta,
+        error: str,
+    ) -> str:
+        """Return "done", or "lost" if the claim does not own the job any more."""
+        job = self.jobs.get(id) or self.dead.get(id)
+        if job is None or job.lease_token != token:
+            return "lost"
+        if job.status != "running":
+            return "done"
+        if job.worker_id != worker:
+            return "lost"
+        if label != "succeeded" or token > 1:
+            self.attempts[id, token] = (job.attempts, label)
+        job.worker_id, job.error = None, error
+        since, job.is_unknown = job.is_unknown, label == "unknown_handler"
+        match label:
+            case "succeeded" | "cancelled":
+                self._end(job, label, now)
+            case "discarded":
+                job.is_unknown = since
+                job.status, job.reason = "dead", "discarded"
+                self.dead[id] = self.jobs.pop(id)
+            case _:
+                if label != "failed":
+                    job.attempts -= 1
+                if error == "trouble":
+                    job.given_back += 1
+                job.run_at = now + delay
+                job.status = "scheduled" if delay else "pending"
+                if not delay:
+                    job.rank = make_rank(now, job.priority)
+        return "done"
+
+    def cancel(self, id: UUID, now: datetime) -> str:
+        job = self.jobs.get(id)
+        if job is None or job.status in KEPT:
+            return "ended"
+        if job.status == "running":
+            job.is_cancel_requested = True
+            return "requested"
+        job.lease_token += 1
+        job.error = ""
+        self._end(job, "cancelled", now)
+        return "cancelled"
+
+    def requeue(self, id: UUID, now: datetime, *, reset: bool) -> bool:
+        dead = self.dead[id]
+        keys = {job.unique_key for job in self.jobs.values()} - {None}
+        if dead.unique_key in keys:
+            return False
+        del self.dead[id]
+        if reset:
+            dead.attempts = 0
+        else:
+            dead.max_attempts = dead.attempts + 1
+        dead.lost = dead.given_back = 0
+        dead.is_unknown = dead.is_cancel_requested = False
+        dead.lease_token += 1
+        dead.run_at, dead.rank = now, make_rank(now, dead.priority)
+        dead.status, dead.reason = "pending", ""
+        self.jobs[id] = dead
+        return True
+
+    def rescue(self, now: datetime) -> int:
+        count = 0
+        for job in list(self.jobs.values()):
+            if job.status != "running" or not self._is_gone(job.worker_id, now):
+                continue
+            count += 1
+            self.attempts[job.id, job.lease_token] = (job.attempts, "lost")
+            job.worker_id, job.error = None, LOST
+            job.lease_token += 1
+            job.lost += 1
+            if job.lost >= self.max_lost or job.max_attempts == 1:
+                job.status, job.reason = "dead", "lost"
+                self.dead[job.id] = self.jobs.pop(job.id)
+                continue
+            job.attempts -= 1
+            is_first = job.lost == 1
+            wait = 0 if is_first else min(2 ** (job.lost - 1), 300)
+            job.status = "pending" if is_first else "scheduled"
+            job.run_at = now + timedelta(seconds=wait)
+            job.rank = make_rank(now, job.priority)
+        return count
+
+    def prune(self, now: datetime) -> int:
+        gone = [
+            job.id
+            for job in self.jobs.values()
+            if job.prune_at is not None and job.prune_at <= now
+        ]
+        for id in gone:
+            del self.jobs[id]
+        self.attempts = {k: v for k, v in self.attempts.items() if k[0] not in gone}
+        return len(gone)
+
+    def _is_gone(self, worker: UUID | None, now: datetime) -> bool:
+        assert worker is not None
+        return worker not in self.beats or self.beats[worker] < now - self.ttl
+
+    def _end(self, job: ModelJob, status: str, now: datetime) -> None:
+        job.status, job.unique_key = status, None
+        job.prune_at = now + KEPT[status]
+
+
+def make_rank(moment: datetime, priority: int) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1) - priority * HOUR
