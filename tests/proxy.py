@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from types import TracebackType
 
 
@@ -68,10 +69,8 @@ class CuttingProxy:
         except OSError:
             pass
         for each in (source, target):
-            try:
+            with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def _is_to_be_cut(self, data: bytes) -> bool:
         with self._lock:

@@ -120,8 +120,7 @@ class ModelQueue:
             case _:
                 if label != "failed":
                     job.attempts -= 1
-                if error == "trouble":
-                    job.given_back += 1
+                    job.given_back += error == "trouble"
                 job.run_at = now + delay
                 job.status = "scheduled" if delay else "pending"
                 if not delay:

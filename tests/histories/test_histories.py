@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
+    initialize,
     invariant,
     multiple,
     precondition,
@@ -66,6 +67,10 @@ LABELS = [
     "cancelled",
     "discarded",
 ]
+QUEUES = st.sampled_from(["a", "b"])
+PRIORITIES = st.sampled_from([-1, 0, 0, 5])
+KEYS = st.sampled_from([None, None, None, "k1", "k2"])
+LIMITS = st.sampled_from([None, 1, 5])
 PULSE = Pulse(state="running", processed=0, failed=0, running=0, memory=0)
 
 
@@ -175,6 +180,20 @@ class Histories(RuleBasedStateMachine):
             transaction.set_rollback(True, using=world.db.alias)
         self.stack.close()
 
+    @initialize(target=jobs, count=st.integers(2, 6), data=st.data())
+    def begin_with_some_jobs(self, count: int, data: st.DataObject) -> Any:
+        made = [
+            self.enqueue(
+                data.draw(QUEUES),
+                data.draw(PRIORITIES),
+                0,
+                data.draw(KEYS),
+                data.draw(LIMITS),
+            )
+            for _ in range(count)
+        ]
+        return multiple(*made)
+
     @rule(seconds=st.sampled_from([0.001, 1, 10, 31, 400, 90_000, 700_000]))
     def let_time_pass(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -185,11 +204,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(
         target=jobs,
-        queue=st.sampled_from(["a", "b"]),
-        priority=st.sampled_from([-1, 0, 0, 5]),
+        queue=QUEUES,
+        priority=PRIORITIES,
         delay=st.sampled_from([0, 0, 0, 5, 100]),
-        key=st.sampled_from([None, None, None, "k1", "k2"]),
-        max_attempts=st.sampled_from([None, 1, 5]),
+        key=KEYS,
+        max_attempts=LIMITS,
     )
     def enqueue(
         self,
@@ -237,17 +256,31 @@ class Histories(RuleBasedStateMachine):
         quotas=st.sampled_from([{"a": 1}, {"b": 2}, {"a": 2, "b": 1}]),
         is_reply_lost=st.sampled_from([False, False, False, True]),
     )
-    def claim(
-        self, worker: UUID, quotas: dict[str, int], is_reply_lost: bool
-    ) -> Any:
+    def claim(self, worker: UUID, quotas: dict[str, int], is_reply_lost: bool) -> Any:
+        expected = self._claim(quotas, worker)
+        if is_reply_lost:
+            return multiple()
+        return multiple(*((id, token, worker) for id, token in expected))
+
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        label=st.sampled_from(LABELS),
+        delay=st.sampled_from([0, 0, 7]),
+        error=st.sampled_from(["oops", "trouble"]),
+    )
+    def run(self, worker: UUID, label: str, delay: int, error: str) -> None:
+        """Claim what there is and finish it: the usual life, in one step."""
+        self.promote()
+        for id, token in self._claim({"a": 2, "b": 2}, worker):
+            self.finish((id, token, worker), label, delay, error, False)
+
+    def _claim(self, quotas: dict[str, int], worker: UUID) -> list[tuple[UUID, int]]:
         expected = self.model.claim(quotas, worker)
         for world in self.worlds:
             claimed = claim_jobs(world.db, quotas, worker_id=worker, now=self.now)
             assert [(c.id, c.lease_token) for c in claimed] == expected
             world.claims |= {(c.id, c.lease_token): c for c in claimed}
-        if is_reply_lost:
-            return multiple()
-        return multiple(*((id, token, worker) for id, token in expected))
+        return expected
 
     @rule(
         claim=claims,
@@ -335,9 +368,7 @@ class Histories(RuleBasedStateMachine):
         is_back = self.model.requeue(id, self.now, reset=reset)
         for world in self.worlds:
             rows = DeadJob.objects.using(world.db.alias).filter(pk=id)
-            counts = requeue_jobs(
-                rows, reset_attempts=reset, db=world.db, now=self.now
-            )
+            counts = requeue_jobs(rows, reset_attempts=reset, db=world.db, now=self.now)
             assert (counts.requeued, counts.key_in_use) == (is_back, not is_back)
 
     @rule()

@@ -77,9 +77,9 @@ def test_a_job_appears_with_the_commit_and_not_before(worker_env: Env) -> None:
 
 
 def test_a_job_of_a_rolled_back_transaction_never_was(worker_env: Env) -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         jobs.add.enqueue(x=1)
-        raise ZeroDivisionError
+        transaction.set_rollback(True)
 
     run_burst(worker_env)
 
@@ -120,7 +120,7 @@ def test_a_job_that_keeps_failing_dies_and_can_be_requeued(worker_env: Env) -> N
         3,
     )
     assert read_attempts(job) == [(1, "failed"), (2, "failed"), (3, "failed")]
-    assert 'raise ValueError(message)\nValueError: no such card' in (
+    assert "raise ValueError(message)\nValueError: no such card" in (
         Attempt.objects.filter(job_id=job.pk).first().traceback
     )
     assert "job dead" in log

@@ -29,7 +29,10 @@ def test_jobs_of_a_claim_without_reply_are_pending_again_and_run(
         url = f"postgres://{database['USER']}@127.0.0.1:{proxy.port}/postgres"
         env = {**worker_env, "DATABASE_URL": url}
         proxy.cut_once(b"cut me here")
-        ids = [jobs.end_as.enqueue("cut me here", touch="", until="").pk for _ in range(5)]
+        marked = jobs.end_as.spec("cut me here", touch="", until="")
+        ids = [
+            Job.objects.enqueue(marked.job_type, marked.payload).pk for _ in range(5)
+        ]
         with WorkerProcess(env, JOBQUEUE_HEARTBEAT_INTERVAL="0.5") as worker:
             done = [Job(pk=id).wait(timeout=30) for id in ids]
             assert worker.stop() == 0
@@ -39,10 +42,14 @@ def test_jobs_of_a_claim_without_reply_are_pending_again_and_run(
         ("succeeded", 1, 2)
     ] * 5
     outcomes = Attempt.objects.order_by("job_id", "lease_token")
-    assert list(outcomes.values_list("outcome", flat=True)) == [
-        "released",
-        "succeeded",
-    ] * 5
+    assert (
+        list(outcomes.values_list("outcome", flat=True))
+        == [
+            "released",
+            "succeeded",
+        ]
+        * 5
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_reschedule_refuses_a_naive_time_and_nothing_at_all() -> None:
     job = make_job()
 
     with pytest.raises(InvalidTime, match="naive datetime"):
-        job.reschedule(datetime(2030, 1, 1))  # noqa: DTZ001
+        job.reschedule(datetime(2030, 1, 1))
     with pytest.raises(InvalidOption, match="run_at or delay"):
         job.reschedule()
 

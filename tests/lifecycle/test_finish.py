@@ -94,7 +94,8 @@ def test_a_success_after_a_failure_is_an_attempt_of_its_own(
     job.refresh_from_db()
     assert (job.status, job.attempts, job.error) == ("succeeded", 2, "")
     attempts = Attempt.objects.filter(job_id=job.pk).order_by("lease_token")
-    assert [(a.number, a.outcome) for a in attempts] == [(1, "failed"), (2, "succeeded")]
+    outcomes = [(attempt.number, attempt.outcome) for attempt in attempts]
+    assert outcomes == [(1, "failed"), (2, "succeeded")]
 
 
 def test_a_retry_waits_for_its_time_and_keeps_the_key(

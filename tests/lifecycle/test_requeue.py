@@ -44,7 +44,7 @@ def test_requeue_takes_a_changed_payload_and_a_delay() -> None:
 def test_requeue_refuses_a_payload_that_does_not_fit_and_loses_nothing() -> None:
     dead = make_dead_job()
 
-    with pytest.raises(InvalidArguments, match="testapp.add takes"):
+    with pytest.raises(InvalidArguments, match=r"testapp\.add takes"):
         dead.requeue(payload={"z": 1})
 
     assert DeadJob.objects.filter(pk=dead.pk).exists()

@@ -13,7 +13,11 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
 from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.rescue import forget_silent_workers, rescue_jobs
+from django_jobqueue.lifecycle.rescue import (
+    MESSAGE,
+    forget_silent_workers,
+    rescue_jobs,
+)
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import Options
 from tests.factories import make_job, make_worker
@@ -36,7 +40,7 @@ def test_rescue_makes_the_job_of_a_silent_worker_pending(
     job.refresh_from_db()
     assert (job.status, job.worker_id) == ("pending", None)
     assert (job.lease_token, job.attempts, job.lost) == (2, 0, 1)
-    assert job.error == "WorkerLost: The worker that ran this job was not heard of again."
+    assert job.error == f"WorkerLost: {MESSAGE}"
     assert (rescued.id, rescued.rank, rescued.is_dead) == (job.pk, job.rank, False)
     attempt = Attempt.objects.get(job_id=job.pk)
     assert (attempt.outcome, attempt.lease_token, attempt.number) == ("lost", 1, 1)
@@ -102,9 +106,7 @@ def test_a_job_that_may_start_once_is_dead_after_a_loss(
 ) -> None:
     limit = 1 if named_by == "job" else None
     run_once = ["testapp.add"] if named_by == "handler" else []
-    job = make_job(
-        running=True, worker_id=make_silent_worker().pk, max_attempts=limit
-    )
+    job = make_job(running=True, worker_id=make_silent_worker().pk, max_attempts=limit)
 
     rescue_jobs(database, options=options, run_once=run_once)
 

@@ -1,0 +1,81 @@
+"""EXPLAIN of the hot statements, as a worker's own connection plans them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import psycopg.sql
+
+_PARAMETER = re.compile(r"%\((\w+)\)s(?:::([a-z0-9]+(?:\[\])?))?")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run of a statement did."""
+
+    nodes: list[dict[str, Any]]
+    pages: int
+    rows: int
+
+    @property
+    def indexes(self) -> set[str]:
+        """The indexes of the job table that were read."""
+        names = {node["Index Name"] for node in self.nodes if "Index Name" in node}
+        return {name for name in names if name.startswith("jobqueue_job_")}
+
+    @property
+    def scans_the_table(self) -> bool:
+        return any(
+            node["Node Type"] == "Seq Scan"
+            and node.get("Relation Name") == "jobqueue_job"
+            for node in self.nodes
+        )
+
+
+def explain(
+    session: psycopg.Connection[Any],
+    statement: str,
+    parameters: dict[str, Any],
+    *,
+    plan: str,
+) -> Plan:
+    """Run a statement and undo it; `plan` is "generic" or "custom"."""
+    text, names = _number_parameters(statement)
+    with session.transaction(force_rollback=True):
+        session.execute(f"SET LOCAL plan_cache_mode = force_{plan}_plan")
+        session.execute(f"PREPARE measured AS {text}")
+        values = ", ".join(
+            psycopg.sql.Literal(parameters[name]).as_string(session) for name in names
+        )
+        call = f"EXECUTE measured({values})" if names else "EXECUTE measured"
+        cursor = session.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}")
+        [[found]] = cursor.fetchall()
+        session.execute("DEALLOCATE measured")
+    root = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    pages = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
+    return Plan(list(_walk(root)), pages, root["Actual Rows"])
+
+
+def _number_parameters(statement: str) -> tuple[str, list[str]]:
+    """Turn %(name)s::type into $1::type, in the order of their first use."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        name, cast = match.groups()
+        if name not in names:
+            names.append(name)
+        place = f"${names.index(name) + 1}"
+        return f"{place}::{cast}" if cast else place
+
+    return _PARAMETER.sub(number, statement), names
+
+
+def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _walk(child)

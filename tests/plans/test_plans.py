@@ -1,0 +1,235 @@
+"""The hot statements read their index, and as many pages as they have jobs to move.
+
+Not as many as there are finished, scheduled or pending rows: each is measured on a
+small table and on one with 1,000,000 finished, 1,000,000 scheduled and 100,000 pending jobs,
+with statistics of an empty queue and of a full one, as a generic and as a custom plan.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_jobqueue.lifecycle.claim import (
+    CLAIM_JOBS,
+    FIND_NEXT_DUE,
+    FIND_PENDING_QUEUES,
+)
+from django_jobqueue.lifecycle.finish import WRITE_DIED, WRITE_MOVED, WRITE_SUCCEEDED
+from django_jobqueue.lifecycle.progress import WRITE_PROGRESS
+from django_jobqueue.lifecycle.promote import PROMOTE_JOBS
+from django_jobqueue.lifecycle.reconcile import READ_OWNED_JOBS
+from django_jobqueue.lifecycle.rescue import RESCUE_JOBS
+from django_jobqueue.worker.connections import close_database, open_database
+from tests.plans.explaining import Plan, explain
+
+pytestmark = [
+    pytest.mark.postgresql,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.django_db(transaction=True),
+]
+
+FILL = """
+    INSERT INTO jobqueue_job (
+        id, job_type, queue, status, rank, run_at, created_at, attempts, lease_token,
+        claimed_at, finished_at, prune_at, worker_id
+    )
+    SELECT
+        gen_random_uuid(),
+        'testapp.nothing',
+        'queue' || number %% 5,
+        kind.status,
+        number,
+        now() + CASE kind.status
+            WHEN 'scheduled' THEN interval '1 day' ELSE interval '-1 day'
+        END + number * interval '1 millisecond',
+        now(),
+        CASE WHEN kind.status IN ('succeeded', 'running') THEN 1 ELSE 0 END,
+        CASE WHEN kind.status IN ('succeeded', 'running') THEN 1 ELSE 0 END,
+        CASE WHEN kind.status IN ('succeeded', 'running') THEN now() END,
+        CASE WHEN kind.status = 'succeeded' THEN now() END,
+        CASE WHEN kind.status = 'succeeded' THEN now() + interval '1 day' END,
+        CASE WHEN kind.status = 'running' THEN %(worker_id)s::uuid END
+    FROM (VALUES (%(status)s)) AS kind (status)
+    CROSS JOIN generate_series(1, %(count)s) AS number
+"""
+SMALL = {"succeeded": 1_000, "scheduled": 1_000, "pending": 500}
+LARGE = {"succeeded": 1_000_000, "scheduled": 1_000_000, "pending": 100_000}
+RUNNING = 100
+NOW = {"now": None}
+
+
+class Filled:
+    """A filled table and the session of a worker that looks at it."""
+
+    def __init__(self, counts: dict[str, int], *, statistics: str) -> None:
+        self.worker = uuid4()
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE jobqueue_job, jobqueue_workerheartbeat")
+            cursor.execute("ALTER TABLE jobqueue_job SET (autovacuum_enabled = off)")
+            cursor.execute("ANALYZE jobqueue_job")
+            for status, count in {**counts, "running": RUNNING}.items():
+                values = {"status": status, "count": count, "worker_id": self.worker}
+                cursor.execute(FILL, values)
+            cursor.execute(
+                "INSERT INTO jobqueue_workerheartbeat (id, last_seen_at)"
+                " VALUES (%s, now() - interval '1 hour')",
+                [self.worker],
+            )
+            cursor.execute(
+                "SELECT array_agg(id) FROM jobqueue_job WHERE status = 'running'"
+            )
+            self.running: list[UUID] = cursor.fetchone()[0]
+            if statistics == "full":
+                cursor.execute("VACUUM ANALYZE jobqueue_job")
+        self.db = open_database("default", name="plans")
+
+    def explain(self, statement: str, parameters: dict[str, Any], plan: str) -> Plan:
+        assert self.db.own is not None
+        return explain(self.db.own, statement, parameters, plan=plan)
+
+    def close(self) -> None:
+        close_database(self.db)
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE jobqueue_job, jobqueue_workerheartbeat")
+            cursor.execute("ALTER TABLE jobqueue_job RESET (autovacuum_enabled)")
+
+
+def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]:
+    """Name, statement, parameters and the rows that it must move."""
+    worker, ids = table.worker, table.running
+    count = len(ids)
+    ended = {
+        "worker_id": worker,
+        **NOW,
+        "ids": ids,
+        "tokens": [1] * count,
+        "results": [None] * count,
+        "ages": [0.1] * count,
+        "keep_succeeded": timedelta(days=1),
+        "keep_cancelled": timedelta(days=7),
+        "aging": 0,
+        "numbers": [1] * count,
+        "labels": ["failed"] * count,
+        "exception_classes": [""] * count,
+        "messages": [""] * count,
+        "tracebacks": [""] * count,
+        "errors": [""] * count,
+    }
+    moved = {
+        "statuses": ["pending"] * count,
+        "delays": [None] * count,
+        "refunds": [0] * count,
+        "troubles": [0] * count,
+        "unknowns": [False] * count,
+    }
+    died = {"reasons": ["exception"] * count, "fingerprints": [""] * count}
+    # By then all that is scheduled is due.
+    later = {"now": timezone.now() + timedelta(days=9), "limit": 100, "aging": 0}
+    five = [f"queue{n}" for n in range(5)]
+    return {
+        "claim from one queue": (
+            CLAIM_JOBS,
+            {"queues": ["queue1"], "limits": [50], "worker_id": worker, **NOW},
+            50,
+        ),
+        "claim from five queues": (
+            CLAIM_JOBS,
+            {"queues": five, "limits": [10] * 5, "worker_id": worker, **NOW},
+            50,
+        ),
+        "promote": (PROMOTE_JOBS, later, 100),
+        "finish": (WRITE_SUCCEEDED, ended, count),
+        "retry": (WRITE_MOVED, {**ended, **moved}, count),
+        "bury": (WRITE_DIED, {**ended, **died}, count),
+        "progress": (
+            WRITE_PROGRESS,
+            {**ended, "progresses": ["{}"] * count},
+            count,
+        ),
+        "rescue": (
+            RESCUE_JOBS,
+            {
+                "workers": [worker],
+                "ttl": timedelta(seconds=30),
+                "limit": 500,
+                "run_once": [],
+                "max_lost": 10,
+                "message": "",
+                "aging": 0,
+                **NOW,
+            },
+            count,
+        ),
+        "reconcile": (READ_OWNED_JOBS, {"worker_id": worker, "limit": 1000}, count),
+        "find queues": (FIND_PENDING_QUEUES, {}, 5),
+        "find next due": (FIND_NEXT_DUE, NOW, 1),
+    }
+
+
+ALLOWED = {
+    "claim from one queue": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "claim from five queues": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "promote": {"jobqueue_job_due", "jobqueue_job_pkey"},
+    "finish": {"jobqueue_job_pkey"},
+    "retry": {"jobqueue_job_pkey"},
+    "bury": {"jobqueue_job_pkey"},
+    "progress": {"jobqueue_job_pkey"},
+    "rescue": {"jobqueue_job_owner", "jobqueue_job_pkey"},
+    "reconcile": {"jobqueue_job_owner"},
+    "find queues": {"jobqueue_job_claim"},
+    "find next due": {"jobqueue_job_due"},
+}
+
+
+@pytest.fixture(params=["empty", "full"])
+def statistics(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def measured(
+    transactional_db: None, statistics: str
+) -> dict[tuple[str, str], tuple[Plan, Plan, int]]:
+    """(statement, kind of plan) → its plan on a small and on a large table."""
+    plans: dict[str, dict[tuple[str, str], Plan]] = {}
+    rows: dict[str, int] = {}
+    for size, counts in (("small", SMALL), ("large", LARGE)):
+        with closing(Filled(counts, statistics=statistics)) as table:
+            plans[size] = {}
+            for name, (statement, parameters, count) in list_statements(table).items():
+                rows[name] = count
+                for kind in ("generic", "custom"):
+                    plans[size][name, kind] = table.explain(statement, parameters, kind)
+    return {
+        key: (plans["small"][key], plans["large"][key], rows[key[0]])
+        for key in plans["small"]
+    }
+
+
+def test_hot_statements_read_their_index_and_no_more_pages_as_the_table_grows(
+    measured: dict[tuple[str, str], tuple[Plan, Plan, int]],
+) -> None:
+    report = []
+    faults = []
+    for (name, kind), (small, large, rows) in measured.items():
+        line = f"{name} ({kind}): {small.pages} pages on small, {large.pages} on large"
+        report.append(line)
+        if large.scans_the_table:
+            faults.append(f"{line}: scans the table")
+        if not large.indexes <= ALLOWED[name]:
+            faults.append(f"{line}: reads {large.indexes - ALLOWED[name]}")
+        if large.rows != rows:
+            faults.append(f"{line}: {large.rows} rows, not {rows}")
+        # A larger index is a level or two deeper: some pages for each row moved.
+        if large.pages > 2 * small.pages + 20 * max(rows, 5):
+            faults.append(f"{line}: grows with the table")
+    print("\n".join(report))
+    assert not faults, "\n".join(faults)
