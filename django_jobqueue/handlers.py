@@ -75,6 +75,7 @@ class Handler(Generic[P, R]):
         )
         self.is_async = inspect.iscoroutinefunction(self.function)
         self.takes_context = takes_context
+        self.needs_context = takes_context or self.is_class
         self.signature = inspect.signature(self.function)
         self.atomic = atomic
         self.databases = tuple(databases)
@@ -159,7 +160,7 @@ class Handler(Generic[P, R]):
             raise InvalidArguments(self._describe_arguments(str(error))) from None
 
     def call(
-        self, context: JobContext, args: list[Any], payload: dict[str, Any]
+        self, context: JobContext | None, args: list[Any], payload: dict[str, Any]
     ) -> Any:
         """Run the handler; for an async one, return its coroutine."""
         if self.is_class:

@@ -39,6 +39,14 @@ class Retention:
     age: timedelta | None = None
     keep: int | None = None
 
+    @property
+    def delay(self) -> timedelta | None:
+        """How long after its end a job may first be pruned; None: never.
+
+        Under a count that is at once: prune decides which are the newest.
+        """
+        return self.age if self.keep is None else timedelta()
+
 
 def check_queue_name(name: object) -> str:
     """Return the name, or raise InvalidQueueName."""
@@ -91,7 +99,9 @@ def _parse_retention(value: Any) -> dict[str, Retention]:
         match limit:
             case None:
                 kept[status] = Retention()
-            case {"keep": int(count), **rest} if not rest and count >= 0:
+            case {"keep": int(count), **rest} if (
+                not rest and count >= 0 and not isinstance(count, bool)
+            ):
                 kept[status] = Retention(keep=count)
             case int() | float() if limit >= 0 and not isinstance(limit, bool):
                 kept[status] = Retention(age=timedelta(seconds=limit))

@@ -62,7 +62,10 @@ def format_field(field: tuple[str, Any]) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     if not text or not text.isprintable() or any(c in text for c in ' "='):
         text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        text = text.replace("\n", "\\n").replace("\r", "\\r")
+        # No control character reaches the terminal or the next line of the log.
+        text = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+        )
     return f"{name}={text}"
 
 

@@ -22,9 +22,10 @@ LAYERS = [
     {"handlers", "models"},
     {"lifecycle"},
     {"schedules", "limits", "breaker", "steps", "events", "workflows"}
-    | {"metrics", "tracing", "health", "explain", "doctor"},
+    | {"metrics", "stats", "tracing", "health", "explain", "doctor"},
     {"worker"},
-    {"backend", "admin", "testing", "checks", "management", "apps", "migrations"},
+    {"backend", "admin", "testing", "checks", "apps", "migrations"}
+    | {"management", "cli"},
     {"__init__"},
 ]
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -6,16 +6,20 @@ a claim at the same moment either happens before, and is asked to stop, or not a
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from ..models import Job
-from ..options import get_options
-from ..states import WAITING, CancelResult, JobStatus
+from ..options import Options, get_options
+from ..states import LIVE, WAITING, CancelResult, JobStatus
 from .database import Database
 from .notify import notify_cancel
 
@@ -32,20 +36,10 @@ def cancel_job(
     db = db or Database(alias=options.database)
     now = db.read_clock(now)
     rows = Job.objects.using(db.alias).filter(pk=job.pk)
-    age = options.retention["cancelled"].age
     result = CancelResult.ENDED
-    if rows.filter(status__in=WAITING).update(
-        status=JobStatus.CANCELLED,
-        lease_token=F("lease_token") + 1,
-        unique_key=None,
-        error=reason,
-        finished_at=now,
-        prune_at=None if age is None else now + age,
-    ):
+    if rows.filter(status__in=WAITING).update(**_plan_end(options, now, reason)):
         result = CancelResult.CANCELLED
-    elif rows.filter(status=JobStatus.RUNNING).update(
-        cancel_requested_at=Coalesce(F("cancel_requested_at"), now)
-    ):
+    elif rows.filter(status=JobStatus.RUNNING).update(**_plan_request(now)):
         result = CancelResult.REQUESTED
     fresh = rows.first()
     if fresh is not None:
@@ -53,6 +47,62 @@ def cancel_job(
             {name: value for name, value in fresh.__dict__.items() if name != "_state"}
         )
     if result is CancelResult.REQUESTED and job.worker_id is not None:
-        notice = partial(notify_cancel, db, job.pk, job.worker_id)
-        transaction.on_commit(notice, using=db.alias, robust=True)
+        _notify(db, job.pk, job.worker_id)
     return result
+
+
+def cancel_jobs(
+    ids: Sequence[UUID],
+    *,
+    reason: str = "",
+    db: Database | None = None,
+    now: datetime | None = None,
+) -> Counter[CancelResult]:
+    """Cancel one batch of jobs in one transaction; count what became of them.
+
+    Those that somebody holds are cancelled one by one, after the others.
+    """
+    options = get_options()
+    db = db or Database(alias=options.database)
+    now = db.read_clock(now)
+    rows = Job.objects.using(db.alias)
+    with db.atomic():
+        live = rows.filter(pk__in=ids, status__in=LIVE).order_by("pk")
+        owners = dict(db.lock_rows(live).values_list("pk", "worker_id"))
+        waiting = [id for id, owner in owners.items() if owner is None]
+        running = [id for id, owner in owners.items() if owner is not None]
+        rows.filter(pk__in=waiting, status__in=WAITING).update(
+            **_plan_end(options, now, reason)
+        )
+        rows.filter(pk__in=running, status=JobStatus.RUNNING).update(
+            **_plan_request(now)
+        )
+        for id in running:
+            _notify(db, id, owners[id])
+    results = Counter(
+        {CancelResult.CANCELLED: len(waiting), CancelResult.REQUESTED: len(running)}
+    )
+    for id in set(ids) - set(owners):
+        results[cancel_job(Job(pk=id), reason=reason, db=db, now=now)] += 1
+    return results
+
+
+def _plan_end(options: Options, now: datetime, reason: str) -> dict[str, Any]:
+    delay = options.retention["cancelled"].delay
+    return {
+        "status": JobStatus.CANCELLED,
+        "lease_token": F("lease_token") + 1,
+        "unique_key": None,
+        "error": reason,
+        "finished_at": now,
+        "prune_at": None if delay is None else now + delay,
+    }
+
+
+def _plan_request(now: datetime) -> dict[str, Any]:
+    return {"cancel_requested_at": Coalesce(F("cancel_requested_at"), now)}
+
+
+def _notify(db: Database, job_id: UUID, worker_id: UUID) -> None:
+    notice = partial(notify_cancel, db, job_id, worker_id)
+    transaction.on_commit(notice, using=db.alias, robust=True)

@@ -130,8 +130,8 @@ def _is_quick(ending: Ending) -> bool:
 
 def _read_retention(options: Options) -> dict[str, timedelta | None]:
     return {
-        "keep_succeeded": options.retention["succeeded"].age,
-        "keep_cancelled": options.retention["cancelled"].age,
+        "keep_succeeded": options.retention["succeeded"].delay,
+        "keep_cancelled": options.retention["cancelled"].delay,
     }
 
 

@@ -136,8 +136,8 @@ def _plan_columns(
         "result": None if move.result is None else json.loads(move.result),
     }
     if move.status in ENDED:
-        age = options.retention[move.status].age
-        prune_at = None if age is None else now + age
+        delay = options.retention[move.status].delay
+        prune_at = None if delay is None else now + delay
         return columns | {"unique_key": None, "finished_at": now, "prune_at": prune_at}
     run_at = now + (move.delay or timedelta())
     rank = make_rank(now, now, priority=job.priority, aging=options.aging)

@@ -656,7 +656,7 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(("prune_at__isnull", False)),
-                        fields=["prune_at"],
+                        fields=["status", "prune_at"],
                         name="jobqueue_job_prune",
                     ),
                 ],

@@ -166,7 +166,7 @@ class Job(JobRecord):
                 condition=Q(worker_id__isnull=False),
             ),
             models.Index(
-                fields=["prune_at"],
+                fields=["status", "prune_at"],
                 name="jobqueue_job_prune",
                 condition=Q(prune_at__isnull=False),
             ),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,9 +45,7 @@ from .connections import tidy_connections
 from .held import HeldJob
 
 # What log records of a handler's own say of the job they were written in.
-current_job: ContextVar[dict[str, Any] | None] = ContextVar(
-    "jobqueue_current_job", default=None
-)
+current_claim: ContextVar[Claim | None] = ContextVar("jobqueue_claim", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +68,25 @@ def run_attempt(held: HeldJob, bench: Bench) -> tuple[Ending, bool]:
     if not isinstance(handler, Handler):
         return Ending(claim=claim, outcome=handler), False
     timeout = find_timeout(handler, claim, bench.options)
-    context = make_context(held, handler, bench, timeout=timeout)
+    context = None
+    if handler.needs_context:
+        context = make_context(held, handler, bench, timeout=timeout)
     # Before the job too: a connection may have died while the thread was idle.
     tidy_connections()
     error: BaseException | None = None
     outcome: Outcome = Succeeded()
     is_written = False
-    with _named(claim, bench):
-        held.enter(timeout=timeout.total_seconds())
+    current_claim.set(claim)
+    held.enter(timeout=timeout.total_seconds())
+    try:
         try:
-            try:
-                outcome, is_written = _call(held, handler, context, bench)
-            finally:
-                held.leave()
-        except BaseException as caught:
+            outcome, is_written = _call(held, handler, context, bench)
+        finally:
             held.leave()
-            error = caught
+    except BaseException as caught:
+        held.leave()
+        error = caught
+    current_claim.set(None)
     ran = time.monotonic() - (held.started or 0.0)
     if error is not None:
         outcome = judge_error(error, handler, claim, bench.options)
@@ -105,15 +106,16 @@ async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     timeout = find_timeout(handler, claim, bench.options)
     context = make_context(held, handler, bench, timeout=timeout)
     outcome: Outcome
-    with _named(claim, bench):
-        held.started = time.monotonic()
-        try:
-            outcome = await _acall(held, handler, context, timeout, bench)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                outcome = _judge_cancellation(held, error, handler, bench)
-            else:
-                outcome = judge_error(error, handler, claim, bench.options)
+    # Each task has a context of its own: nothing to take back.
+    current_claim.set(claim)
+    held.started = time.monotonic()
+    try:
+        outcome = await _acall(held, handler, context, timeout, bench)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError):
+            outcome = _judge_cancellation(held, error, handler, bench)
+        else:
+            outcome = judge_error(error, handler, claim, bench.options)
     ran = time.monotonic() - held.started
     return Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
 
@@ -171,11 +173,14 @@ def judge_error(
 
 
 def _call(
-    held: HeldJob, handler: Handler[..., Any], context: JobContext, bench: Bench
+    held: HeldJob,
+    handler: Handler[..., Any],
+    context: JobContext | None,
+    bench: Bench,
 ) -> tuple[Outcome, bool]:
     """Call the handler, inside the transactions it asked for."""
     options, claim = bench.options, held.claim
-    payload, args = json.loads(claim.payload), json.loads(claim.args)
+    payload, args = _read_arguments(claim)
     if not handler.atomic and not handler.databases:
         result = handler.call(context, args, payload)
         return Succeeded(dump_result(result, limit=options.max_result_bytes)), False
@@ -196,6 +201,11 @@ def _call(
     return outcome, handler.atomic
 
 
+def _read_arguments(claim: Claim) -> tuple[dict[str, Any], list[Any]]:
+    args = [] if claim.args == "[]" else json.loads(claim.args)
+    return {} if claim.payload == "{}" else json.loads(claim.payload), args
+
+
 def _order_databases(handler: Handler[..., Any], jobs_alias: str) -> list[str]:
     aliases = list(handler.databases)
     if handler.atomic and jobs_alias not in aliases:
@@ -210,7 +220,7 @@ async def _acall(
     timeout: timedelta,
     bench: Bench,
 ) -> Outcome:
-    payload, args = json.loads(held.claim.payload), json.loads(held.claim.args)
+    payload, args = _read_arguments(held.claim)
     try:
         async with asyncio.timeout(timeout.total_seconds()) as limit:
             result = await handler.call(context, args, payload)
@@ -249,20 +259,3 @@ def _judge_unknown(claim: Claim, options: Options) -> Outcome:
         delay=max(delay, timedelta(milliseconds=50)),
         failure=failure,
     )
-
-
-@contextmanager
-def _named(claim: Claim, bench: Bench) -> Iterator[None]:
-    """Put the job's names on every log record written inside."""
-    token = current_job.set(
-        {
-            "job_id": str(claim.id),
-            "job_type": claim.job_type,
-            "attempt": claim.attempt,
-            "worker_id": str(bench.worker_id),
-        }
-    )
-    try:
-        yield
-    finally:
-        current_job.reset(token)

@@ -49,11 +49,14 @@ def open_database(alias: str, *, name: str) -> Database:
 
 
 def close_database(db: Database) -> None:
-    """Close what open_database() opened."""
+    """Close what open_database() opened, and what a portable arrow used beside it.
+
+    Prune goes through Django's connection of the thread: one that the server has ended
+    would stay broken for as long as the worker lives.
+    """
     if db.own is not None:
         db.own.close()
-    else:
-        connections[db.alias].close()
+    connections[db.alias].close()
 
 
 def _connect(alias: str, *, name: str) -> psycopg.Connection[Any]:

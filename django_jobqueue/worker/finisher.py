@@ -61,7 +61,9 @@ class Finisher:
         the first counts.
         """
         held = self._held.find(ending.claim.id)
-        is_ours = held is not None and held.claim.lease_token == ending.claim.lease_token
+        is_ours = (
+            held is not None and held.claim.lease_token == ending.claim.lease_token
+        )
         if held is not None and is_ours and not held.end():
             return
         if is_written:

@@ -13,8 +13,9 @@ import time
 from typing import Any
 from uuid import UUID
 
+from ..lifecycle.claim import Claim
 from ..signals import Event, format_field
-from .attempt import current_job
+from .attempt import current_claim
 
 
 def configure(log_format: str, *, worker_id: UUID) -> None:
@@ -34,14 +35,24 @@ def configure(log_format: str, *, worker_id: UUID) -> None:
 def _name_records(worker_id: UUID) -> None:
     """Give every record `jobqueue`, a dict: any handler and formatter may use it."""
     make_record = logging.getLogRecordFactory()
-    outside = {"worker_id": str(worker_id)}
 
     def make_named_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make_record(*args, **kwargs)
-        record.jobqueue = current_job.get() or outside
+        record.jobqueue = _name_job(current_claim.get(), worker_id)
         return record
 
     logging.setLogRecordFactory(make_named_record)
+
+
+def _name_job(claim: Claim | None, worker_id: UUID) -> dict[str, Any]:
+    if claim is None:
+        return {"worker_id": str(worker_id)}
+    return {
+        "job_id": str(claim.id),
+        "job_type": claim.job_type,
+        "attempt": claim.attempt,
+        "worker_id": str(worker_id),
+    }
 
 
 class LogfmtFormatter(logging.Formatter):
@@ -76,7 +87,8 @@ class JsonFormatter(logging.Formatter):
 def _read_record(record: logging.LogRecord) -> tuple[str, list[tuple[str, Any]]]:
     names: dict[str, Any] = getattr(record, "jobqueue", {})
     if isinstance(record.msg, Event):
-        return record.msg.text, list((names | record.msg.fields).items())
+        # The event's own names first, in its order.
+        return record.msg.text, list((record.msg.fields | names).items())
     return record.getMessage(), list(names.items())
 
 

@@ -54,6 +54,8 @@ class Loop:
 
     def join(self, timeout: float) -> bool:
         """Wait for the end; tell whether it has come."""
+        if self._thread.ident is None:
+            return True
         self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 

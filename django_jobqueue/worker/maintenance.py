@@ -10,6 +10,8 @@ import random
 import time
 from uuid import UUID
 
+from django.db import connections
+
 from ..handlers import all_handlers
 from ..lifecycle.database import Database
 from ..lifecycle.notify import notify_pending
@@ -23,6 +25,8 @@ from .loop import Loop
 
 # Seconds between two looks for what is rare: jobs without any heartbeat, old rows.
 RARE = 60.0
+# Between two batches of a long prune: others want the disk too.
+PAUSE = 0.05
 
 
 class Maintenance:
@@ -42,6 +46,7 @@ class Maintenance:
         self._worker_id = worker_id
         self._options = options
         self._next_rare = time.monotonic() + RARE * random.random()
+        self._is_pruning = False
         self._run_once = [
             name
             for name, handler in all_handlers().items()
@@ -49,18 +54,24 @@ class Maintenance:
         ]
 
     def step(self, db: Database) -> float:
-        is_rare = time.monotonic() >= self._next_rare
-        delay = self._options.heartbeat_interval.total_seconds()
+        now = time.monotonic()
+        is_rare = now >= self._next_rare
+        if is_rare:
+            self._next_rare = now + RARE * (0.8 + random.random() * 0.4)
+            self._is_pruning = True
+            forget_silent_workers(db)
         # Only one whose own heart is steady judges others.
         reply = self._heartbeat.reply
         is_called_for = reply.is_steady and (reply.is_someone_silent or is_rare)
         if is_called_for and self._rescue(db) == LIMIT:
-            delay = 0.0
-        if is_rare:
-            forget_silent_workers(db)
-            if prune_jobs(db) == BATCH:
-                return 0.05
-            self._next_rare = time.monotonic() + RARE * (0.8 + random.random() * 0.4)
+            return 0.0
+        if self._is_pruning:
+            self._is_pruning = prune_jobs(db) == BATCH
+            if self._is_pruning:
+                return PAUSE
+            # Django's connection of this thread is needed once a minute only.
+            connections[db.alias].close()
+        delay = self._options.heartbeat_interval.total_seconds()
         return delay * (0.8 + random.random() * 0.2)
 
     def _rescue(self, db: Database) -> int:

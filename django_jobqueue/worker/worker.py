@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import socket
 import threading
 import time
+from contextlib import suppress
 from uuid import UUID, uuid4
 
 from django.db import connections
@@ -47,8 +49,12 @@ class Worker:
         self.id: UUID = uuid4()
         self.options = options
         self.held = HeldJobs()
+        # Set by the main thread once it has seen that it is asked to stop.
         self.stopping = threading.Event()
-        self.hurrying = threading.Event()
+        # Signals and the end of a burst. A SimpleQueue, since its put() is reentrant:
+        # an Event set by a signal handler could deadlock with a wait it interrupts.
+        self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals = 0
         # True if running jobs had to be left behind in their threads.
         self.has_abandoned = False
         log = JobLog(self.id, is_complete=options.log_jobs == "all")
@@ -77,7 +83,7 @@ class Worker:
             self.finisher,
             worker_id=self.id,
             options=options,
-            on_drained=self.stop,
+            on_drained=lambda: self._calls.put("drained"),
         )
         self.heartbeat = Heartbeat(
             self._make_identity(),
@@ -97,9 +103,14 @@ class Worker:
 
     def stop(self) -> None:
         """Ask the worker to drain. Safe in a signal handler; again: to hurry."""
-        if self.stopping.is_set():
-            self.hurrying.set()
-        self.stopping.set()
+        self._calls.put("signal")
+
+    def is_asked_to_stop(self, timeout: float = 0.0) -> bool:
+        """Wait for a call to stop. Only for the thread that runs the worker."""
+        with suppress(queue.Empty):
+            self._signals += self._calls.get(timeout=timeout) == "signal"
+            self.stopping.set()
+        return self.stopping.is_set()
 
     def run(self) -> None:
         """Run until stop() is called, then drain."""
@@ -110,7 +121,7 @@ class Worker:
             report_worker("worker started", worker_id=self.id, **fields)
             worker_started.send_robust(type(self), worker_id=self.id)
         # In slices: on some platforms a wait without end keeps signals out.
-        while not self.stopping.wait(0.5):
+        while not self.is_asked_to_stop(0.5):
             pass
         self._drain()
         report_worker(
@@ -120,8 +131,8 @@ class Worker:
 
     def _start(self) -> None:
         self.heartbeat.loop.start()
-        while not self.heartbeat.is_registered.wait(0.1):
-            if self.stopping.is_set():
+        while not self.heartbeat.is_registered.is_set():
+            if self.is_asked_to_stop(0.01):
                 return
         self.finisher.loop.start()
         self.deadlines.start()
@@ -154,14 +165,20 @@ class Worker:
         if not self.slots.stop_coroutines(HURRIED):
             self.has_abandoned = True
         self.deadlines.stop()
-        self.heartbeat.finish(HURRIED if self.hurrying.is_set() else LAST_WRITES)
+        self.heartbeat.finish(HURRIED if self._is_hurried else LAST_WRITES)
+
+    @property
+    def _is_hurried(self) -> bool:
+        """A second signal: everything must be over within two seconds."""
+        return self._signals > 1
 
     def _release_waiting(self) -> None:
         self.claimer.release(job.claim for job in self.slots.take_waiting())
 
     def _wait_for_jobs(self, deadline: float) -> None:
         while self.slots.running and time.monotonic() < deadline:
-            if self.hurrying.wait(0.02):
+            self.is_asked_to_stop(0.02)
+            if self._is_hurried:
                 return
 
     def _release_running(self) -> None:
@@ -177,11 +194,13 @@ class Worker:
             self.finisher.put(Ending(claim=held.claim, outcome=RELEASED))
 
     def _finish_writes(self) -> None:
-        timeout = HURRIED if self.hurrying.is_set() else LAST_WRITES
-        deadline = time.monotonic() + timeout
-        while len(self.held) and time.monotonic() < deadline:
+        started = time.monotonic()
+        while len(self.held):
+            timeout = HURRIED if self._is_hurried else LAST_WRITES
+            if time.monotonic() > started + timeout:
+                break
             self.finisher.wake()
-            time.sleep(0.01)
+            self.is_asked_to_stop(0.01)
         self.finisher.loop.stop()
         self.finisher.wake()
         self.finisher.loop.join(HURRIED)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from django.db import transaction
+from django.utils.text import slugify
 
 from django_jobqueue import Job
 
@@ -49,7 +50,7 @@ class Action:
 
 def make_customer() -> Customer:
     name = random.choice(NAMES)
-    return Customer.objects.create(name=name, email=f"{name.lower()}@example.com")
+    return Customer.objects.create(name=name, email=f"{slugify(name)}@example.com")
 
 
 def place_order() -> Order:

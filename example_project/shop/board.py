@@ -19,6 +19,7 @@ from django_jobqueue.options import get_options
 
 from .models import Photo
 
+RUNNING = 6
 LATEST = 14
 DEAD = 5
 PHOTOS = 8
@@ -57,12 +58,11 @@ class Count:
 
 def read_board(own_ids: Iterable[str]) -> dict[str, Any]:
     """Return the template's context; `own_ids` are the jobs this visitor started."""
-    latest = Job.objects.order_by("-id")[:LATEST]
     dead = DeadJob.objects.order_by("-died_at")[:DEAD]
     return {
         "counts": _read_counts(),
         "own_rows": _find_rows(own_ids),
-        "latest_rows": [_describe_job(job) for job in latest],
+        "latest_rows": [_describe_job(job) for job in _read_latest()],
         "dead_rows": [_describe_dead_job(job) for job in dead],
         "workers": _read_workers(),
         "photos": Photo.objects.exclude(thumbnail=b"")
@@ -79,11 +79,20 @@ def admin_list(model: str) -> str:
 def _read_counts() -> list[Count]:
     jobs = admin_list("job")
     counts = [
-        Count(status=status, number=number, admin_url=f"{jobs}?status__exact={status}")
+        Count(status=status, number=number, admin_url=f"{jobs}?status={status}")
         for status, number in Job.objects.counts().items()
     ]
     dead = DeadJob.objects.count()
     return [*counts, Count(status="dead", number=dead, admin_url=admin_list("deadjob"))]
+
+
+def _read_latest() -> list[Job]:
+    """Return what runs, and below it the newest of the others."""
+    newest = Job.objects.order_by("-id")
+    running = list(newest.filter(status="running")[:RUNNING])
+    seen = {job.pk for job in running}
+    others = [job for job in newest[:LATEST] if job.pk not in seen]
+    return [*running, *others][:LATEST]
 
 
 def _find_rows(ids: Iterable[str]) -> list[Row]:

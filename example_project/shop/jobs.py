@@ -150,7 +150,7 @@ def book_order(order_id: int) -> dict[str, str]:
 
 @handler("shop.export_customer", queue="reports", max_attempts=3)
 class ExportCustomer(BaseHandler):
-    """Collect all we know of a customer. A class, for jobs that need several methods."""
+    """Collect all we know of a customer. A class: for jobs of several methods."""
 
     def execute(self, params: dict[str, Any]) -> dict[str, Any]:
         customer = Customer.objects.get(pk=params["customer_id"])

@@ -2,6 +2,7 @@
 
 import random
 import time
+import zlib
 from decimal import Decimal
 
 from django.conf import settings
@@ -27,4 +28,4 @@ def charge(amount: Decimal, *, reference: str) -> str:
         raise TooManyRequests(retry_after=3)
     if chance < settings.PAYMENT_FAILURE_RATE:
         raise PaymentUnavailable("503 Service Unavailable")
-    return f"receipt-{reference[-12:]}"
+    return f"receipt-{zlib.crc32(reference.encode()):08x}"

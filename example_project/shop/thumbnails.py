@@ -17,7 +17,7 @@ def draw_photo(seed: int, *, size: int = 192) -> Pixels:
 
 
 def scale_down(pixels: Pixels, *, size: int) -> Pixels:
-    """Return a square of that size in which each pixel is the mean of those it covers."""
+    """Return a square of that size: each pixel is the mean of those it covers."""
     step = len(pixels) // size
     return [
         [_mean(pixels, x * step, y * step, step) for x in range(size)]
@@ -50,11 +50,10 @@ def _colour(x: float, y: float, phases: list[float]) -> tuple[int, int, int]:
 
 def _mean(pixels: Pixels, left: int, top: int, step: int) -> tuple[int, int, int]:
     covered = [
-        colour
-        for row in pixels[top : top + step]
-        for colour in row[left : left + step]
+        colour for row in pixels[top : top + step] for colour in row[left : left + step]
     ]
-    red, green, blue = (sum(band) // len(covered) for band in zip(*covered, strict=True))
+    bands = zip(*covered, strict=True)
+    red, green, blue = (sum(band) // len(covered) for band in bands)
     return red, green, blue
 
 

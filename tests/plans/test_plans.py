@@ -1,8 +1,9 @@
 """The hot statements read their index, and as many pages as they have jobs to move.
 
 Not as many as there are finished, scheduled or pending rows: each is measured on a
-small table and on one with 1,000,000 finished, 1,000,000 scheduled and 100,000 pending jobs,
-with statistics of an empty queue and of a full one, as a generic and as a custom plan.
+small table and on one with 1,000,000 finished, 1,000,000 scheduled and 100,000 pending
+jobs, with statistics of an empty queue and of a full one, as a generic and as a custom
+plan.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ class Command(BaseCommand):
             return options
         self.stderr.write(
             f"Concurrency lowered from {options.concurrency} to {size}: that many "
-            f"connections Django's pool has. OPTIONS['pool']['max_size'] raises it."
+            f"connections Django's pool has. OPTIONS['pool']['max_size'] raises it.",
+            self.style.WARNING,
         )
         return replace(options, concurrency=size)
 
@@ -134,7 +135,7 @@ class Command(BaseCommand):
         """Come back when the tables are there; wait while the database is away."""
         alias = worker.options.database
         pause = BUSY_WAIT
-        while not worker.stopping.is_set():
+        while not worker.is_asked_to_stop():
             try:
                 missing = _find_missing_migrations(alias)
             except Exception as error:
@@ -172,7 +173,8 @@ class Command(BaseCommand):
             f"  slots    {options.concurrency}; async handlers share one connection\n"
             f"  wake-up  {wake}\n"
             f"  handlers {len(all_handlers())}\n"
-            f"Ctrl-C once drains, twice stops."
+            f"Ctrl-C once drains, twice stops.",
+            str,
         )
 
 
@@ -185,5 +187,5 @@ def _find_missing_migrations(alias: str) -> list[str]:
 
 def _sleep(seconds: float, worker: Worker) -> None:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not worker.stopping.wait(0.1):
+    while time.monotonic() < deadline and not worker.is_asked_to_stop(0.1):
         pass

@@ -1,6 +1,6 @@
-"""Run one management command as a child of demo.py, and never outlive it.
+"""Run one management command as a child of the demo, and never outlive it.
 
-    python child.py runworker --name worker
+    python -m launcher.child runworker --name demo
 
 The parent holds the other end of our standard input. When that end closes, however the
 parent came to its end, the command is interrupted as by Ctrl-C.

@@ -1,0 +1,25 @@
+"""`jobqueue worker`: the same as `runworker`, under a name no other app takes."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ..management.commands.runworker import Command as RunWorker
+from .terminal import Terminal
+
+HELP = RunWorker.help
+KEYS = "The same as --log-format json: one JSON object a log line, on stderr."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    RunWorker().add_arguments(parser)
+
+
+def run(flags: dict[str, Any], terminal: Terminal) -> None:
+    """Run jobs until told to stop."""
+    command = RunWorker()
+    command.stderr = terminal.stderr
+    if flags["json"]:
+        flags["log_format"] = "json"
+    command.handle(**flags)

@@ -1,0 +1,1 @@
+"""What `make demo` does: prepare the databases, start web and worker, enqueue jobs."""
