@@ -90,7 +90,7 @@ class WorkerLost(JobQueueError):
 
 
 class JobNotWaiting(JobQueueError):
-    """Only a job that waits (scheduled, pending or blocked) can be changed."""
+    """Only a job that waits, scheduled or pending, can be changed."""
 
 
 class WaitError(JobQueueError):

@@ -42,12 +42,17 @@ def clean_text(text: str, *, limit: int = MESSAGE_LIMIT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def clean_reason(reason: object) -> str:
+    """Return what a handler gave as its reason, whatever it is, as storable text."""
+    return "" if reason is None else clean_text(_read_text(reason))
+
+
 def describe_exception(error: BaseException, *, job_type: str = "") -> Failure:
     """Describe an exception; never raises, whatever the exception does."""
     name = _name_class(type(error))
     return Failure(
         exception_class=clean_text(name, limit=200),
-        message=clean_text(_read_message(error)),
+        message=clean_text(_read_text(error)),
         traceback=_read_traceback(error),
         fingerprint=_fingerprint(error, name, job_type),
     )
@@ -58,12 +63,12 @@ def _name_class(cls: type) -> str:
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
-def _read_message(error: BaseException) -> str:
+def _read_text(value: object) -> str:
     try:
-        return str(error)
-    # Only here and in worker/attempt.py: the exception is the user's code.
+        return str(value)
+    # Only here and in worker/attempt.py: the value is the user's code.
     except BaseException:
-        return f"(the message of this {type(error).__name__} could not be read)"
+        return f"(the message of this {type(value).__name__} could not be read)"
 
 
 def _read_traceback(error: BaseException) -> str:
@@ -72,8 +77,9 @@ def _read_traceback(error: BaseException) -> str:
     except BaseException:
         text = "".join(traceback.format_tb(error.__traceback__, limit=100))
     if len(text) > TRACEBACK_LIMIT:
-        # The end names the error and where it was raised; the beginning is ours.
-        text = "…" + text[-TRACEBACK_LIMIT + 1 :]
+        # The end names the error, the beginning where it came from: either may be long.
+        half = TRACEBACK_LIMIT // 2 - 2
+        text = f"{text[:half]}\n…\n{text[-half:]}"
     return clean_text(text, limit=TRACEBACK_LIMIT)
 
 

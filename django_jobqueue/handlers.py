@@ -66,7 +66,8 @@ class Handler(Generic[P, R]):
         atomic: bool = False,
         takes_context: bool = False,
     ) -> None:
-        update_wrapper(self, target)
+        # Not its __dict__: methods of a class would hide those of this one.
+        update_wrapper(self, target, updated=())
         self.target = cast(Any, target)
         self.name = _check_name(name)
         self.is_class = isinstance(target, type)
@@ -89,9 +90,9 @@ class Handler(Generic[P, R]):
             self.timeout = None if timeout is None else read_timeout(timeout)
             self.backoff = None if backoff is None else read_backoff(backoff)
             self.retry_on = _read_retry_on(retry_on)
+            self.discard_on = _read_classes("discard_on", discard_on)
         except InvalidOption as error:
             raise HandlerError(f"The handler {name!r}: {error}") from error
-        self.discard_on = _read_classes("discard_on", discard_on)
         self._check()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -207,6 +208,16 @@ class Handler(Generic[P, R]):
                 f"The handler {self.name!r} has takes_context=True, so its first "
                 f"argument must be named 'context'; it is {first!r}."
             )
+        positional = [
+            name
+            for name, parameter in self.signature.parameters.items()
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+        ]
+        if positional and not self.is_class:
+            raise HandlerError(
+                f"The handler {self.name!r} has positional-only arguments "
+                f"({', '.join(positional)}); a payload only has names. Remove the '/'."
+            )
         if self.is_async and (self.atomic or self.databases):
             raise HandlerError(
                 f"The handler {self.name!r} is async, and Django has no async "
@@ -279,6 +290,9 @@ def job(name: Any = None, /, **options: Any) -> Any:
 def handler(name: str, **options: Any) -> Callable[[C], C]:
     """Make a subclass of BaseHandler a handler: `@handler("email")`."""
 
+    if not isinstance(name, str):
+        raise HandlerError(f"Write @handler('name') on {name!r}: a class needs a name.")
+
     def decorate(cls: C) -> C:
         if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
             raise HandlerError(
@@ -287,7 +301,7 @@ def handler(name: str, **options: Any) -> Callable[[C], C]:
             )
         if cls.execute is BaseHandler.execute:
             raise HandlerError(f"{cls.__name__} must define execute(self, params).")
-        cls.handler = Handler(cls, name=name, **options)
+        cls.handler = Handler(cls, name=name, **_check_options(name, options))
         _register(cls.handler)
         return cls
 
@@ -348,7 +362,10 @@ def _register(new: Handler[..., Any]) -> None:
     known = _registry.setdefault(new.name, new)
     if known is new:
         return
-    if _place(known) == _place(new):
+    is_same = known.function.__code__.co_firstlineno == (
+        new.function.__code__.co_firstlineno
+    )
+    if is_same and _place(known) == _place(new):
         # The same module imported again, as a reloader does.
         _registry[new.name] = new
     else:
@@ -365,7 +382,8 @@ def _find_app_label(module: str) -> str:
 
 
 def _check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    known = set(inspect.signature(Handler.__init__).parameters) - {"self", "target"}
+    parameters = set(inspect.signature(Handler.__init__).parameters)
+    known = parameters - {"self", "target", "name"}
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)
@@ -387,7 +405,7 @@ def _read_classes(option: str, value: Any) -> tuple[type[BaseException], ...]:
     classes = value if isinstance(value, tuple | list) else (value,)
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            raise HandlerError(
+            raise InvalidOption(
                 f"{option} takes an exception class or a tuple of them, not {cls!r}."
             )
     return tuple(classes)

@@ -9,19 +9,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils.timezone import is_aware
 
-from .exceptions import InvalidOption, InvalidPriority, InvalidTime
+from .exceptions import (
+    InvalidOption,
+    InvalidPayload,
+    InvalidPriority,
+    InvalidTime,
+)
 from .options import check_queue_name
 from .outcomes import Backoff, read_backoff
 from .payloads import SURROGATE, dump_json
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_KEY = 255
+LONGEST_JSON = 65_536
 _FAR = timedelta(days=36_500)
 
 
@@ -112,7 +117,13 @@ def _read_moment(name: str) -> Callable[[Any], datetime]:
                 f"{name} is the naive datetime {value.isoformat()}; nobody knows which "
                 f"moment that is. Use django.utils.timezone.now() or make_aware()."
             )
-        return value
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise InvalidTime(
+                f"{name} is {value.isoformat()}, which lies outside the calendar in "
+                f"UTC. Choose a moment of the years 1 to 9999."
+            ) from None
 
     return read
 
@@ -142,7 +153,7 @@ def _read_tags(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         tags = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         if all(isinstance(tag, str) and 0 < len(tag) <= 100 for tag in tags):
-            return dump_json(list(tags), name="tags")
+            return _dump(list(tags), "tags")
     raise InvalidOption(
         f"tags is a list of texts of 1 to 100 characters, not {value!r}."
     )
@@ -150,12 +161,25 @@ def _read_tags(value: Any) -> str:
 
 def _read_meta(value: Any) -> str:
     if isinstance(value, dict):
-        return dump_json(value, name="meta")
+        return _dump(value, "meta")
     raise InvalidOption(f"meta is a dict that JSON can hold, not {value!r}.")
 
 
+def _dump(value: Any, name: str) -> str:
+    try:
+        text = dump_json(value, name=name)
+    except InvalidPayload as error:
+        raise InvalidOption(str(error)) from None
+    if len(text) > LONGEST_JSON:
+        raise InvalidOption(
+            f"{name} has {len(text):,} characters of JSON, and {LONGEST_JSON:,} is the "
+            f"most. Put the data in the payload."
+        )
+    return text
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "queue": lru_cache(maxsize=1000)(check_queue_name),
+    "queue": check_queue_name,
     "priority": read_priority,
     "run_at": _read_moment("run_at"),
     "delay": read_delay,

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -70,10 +70,12 @@ def parse_queues(value: Any) -> tuple[tuple[str, int], ...]:
         raise ValueError("names such as 'high:4,default,low', a list or a dict")
     for name, weight in pairs:
         check_queue_name(name)
-        if not isinstance(weight, int) or not 1 <= weight <= 1000:
+        if type(weight) is not int or not 1 <= weight <= 1000:
             raise ValueError(f"a whole number from 1 to 1000 as the weight of {name!r}")
     if len(dict(pairs)) != len(pairs):
         raise ValueError("each queue once")
+    if not pairs:
+        raise ValueError("at least one name; leave it out to serve all queues")
     return tuple(pairs)
 
 
@@ -81,13 +83,13 @@ def _parse_weight(part: Any) -> tuple[str, int]:
     if isinstance(part, tuple | list) and len(part) == 2:
         return part[0], part[1]
     name, colon, weight = str(part).partition(":")
-    if colon and not weight.isdigit():
+    if colon and not (weight.isascii() and weight.isdecimal()):
         raise ValueError(f"a whole number from 1 to 1000 as the weight of {name!r}")
     return name, int(weight) if colon else 1
 
 
 def _parse_names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name, _ in parse_queues(value))
+    return tuple(name for name, _ in parse_queues(value)) if value else ()
 
 
 def _parse_retention(value: Any) -> dict[str, Retention]:
@@ -103,7 +105,9 @@ def _parse_retention(value: Any) -> dict[str, Retention]:
                 not rest and count >= 0 and not isinstance(count, bool)
             ):
                 kept[status] = Retention(keep=count)
-            case int() | float() if limit >= 0 and not isinstance(limit, bool):
+            case int() | float() if 0 <= limit <= CENTURY and not isinstance(
+                limit, bool
+            ):
                 kept[status] = Retention(age=timedelta(seconds=limit))
             case _:
                 raise ValueError(expected)
@@ -160,6 +164,7 @@ def _option(default: Any, read: Callable[[Any], Any], cast: Any = str) -> Any:
     return field(default=default, metadata={"read": read, "cast": cast})
 
 
+CENTURY = 100 * 365 * 86400
 DEFAULT_RETENTION = {
     "succeeded": Retention(age=timedelta(days=1)),
     "cancelled": Retention(age=timedelta(days=7)),
@@ -266,9 +271,18 @@ def read_options(flags: Mapping[str, Any]) -> tuple[Options, list[Problem]]:
             message = f"{source} must be {expected}; it is {value!r}."
             if isinstance(error, InvalidQueueName):
                 message = f"{source}: {error}"
-            hint = f"Change it, or leave it out for the default {option.default!r}."
+            hint = f"Change it, or leave it out for the default{_show_default(option)}."
             problems.append(Problem(key, message, hint))
     return Options(**values), problems + _find_contradictions(Options(**values))
+
+
+def _show_default(option: Any) -> str:
+    default = option.default
+    if isinstance(default, timedelta):
+        return f" of {default.total_seconds():g} s"
+    if default is MISSING:
+        return " of one day for succeeded and seven days for cancelled jobs"
+    return f" {default!r}"
 
 
 def _find_values(
@@ -289,13 +303,23 @@ def _find_values(
 
 def _read_variable(name: str, cast: Any, factor: float) -> Any:
     env = environ.Env()
+    text: str = env.str(name)
     try:
         if cast == "json":
             return env.json(name)
-        value = env.get_value(name, cast=cast)
-    except (ValueError, TypeError):
-        return env.str(name)
+        # Not environ's own float and bool: they read "1e3" as 13 and "maybe" as False.
+        if cast is bool:
+            return _BOOLEANS.get(text.strip().lower(), text)
+        value = cast(text.strip())
+    except ValueError:
+        return text
     return value * factor if factor != 1 else value
+
+
+_BOOLEANS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
 
 
 def _describe_unknown(key: Any) -> Problem:

@@ -7,6 +7,7 @@ say.
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +24,7 @@ from .exceptions import (
     RateLimited,
     Snooze,
 )
-from .failures import Failure, clean_text, describe_exception
+from .failures import Failure, clean_reason, describe_exception
 from .states import AttemptOutcome, DeadReason
 
 # How often trouble that is not the job's fault is forgiven before it counts.
@@ -175,13 +176,15 @@ def judge(
     """Decide what becomes of a job whose attempt number `attempt` raised `error`."""
     match error:
         case Snooze():
-            label, failure = AttemptOutcome.SNOOZED, Failure(message=error.reason)
+            failure = Failure(message=clean_reason(error.reason))
+            label = AttemptOutcome.SNOOZED
             return GivenBack(label=label, delay=error.delay, failure=failure)
         case RateLimited():
-            label, failure = AttemptOutcome.DEFERRED, Failure(message=error.reason)
+            failure = Failure(message=clean_reason(error.reason))
+            label = AttemptOutcome.DEFERRED
             return GivenBack(label=label, delay=error.delay, failure=failure)
         case Cancel():
-            return Cancelled(clean_text(error.reason))
+            return Cancelled(clean_reason(error.reason))
         case JobCancelled():
             return Cancelled("cancelled while running")
     failure = describe_exception(error, job_type=job_type)
@@ -215,7 +218,7 @@ def choose_delay(
         answer = backoff(attempt, error)
         return _duration(answer) if answer is not None else timedelta()
     # The user's callable: whatever it does, the failure must be recorded.
-    except Exception:
+    except BaseException:
         return exponential().delay(attempt, jitter=random.random())
 
 
@@ -232,7 +235,8 @@ def is_database_trouble(error: BaseException) -> bool:
     if driver == "psycopg_pool":
         return True
     if driver == "sqlite3":
-        return "locked" in str(cause)
+        code = getattr(cause, "sqlite_errorcode", None) or 0
+        return code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
     if driver != "psycopg" or not names & {"OperationalError", "InterfaceError"}:
         return False
     # psycopg raises OperationalError without a state when the connection is gone.

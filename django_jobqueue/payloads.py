@@ -17,6 +17,8 @@ from django.db.models import Model
 from .exceptions import InvalidPayload, InvalidResult, PayloadTooLarge, ResultTooLarge
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+# PostgreSQL gives up at some thousand levels, and aborts the transaction.
+DEEPEST = 200
 _SCALARS = (str, int, float, bool, type(None))
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -69,14 +71,17 @@ def dump_json(value: Any, *, name: str) -> str:
 def _dump(value: Any, name: str) -> tuple[str, str]:
     """Return (text, "") or ("", what is wrong and where)."""
     try:
-        text = _encode(value)
-        is_clean = "\\u0000" not in text and not SURROGATE.search(text)
-        if is_clean and (_is_flat(value) or not any(_find_faults(value, name))):
-            return text, ""
-        fault = next(_find_faults(value, name), "")
-        return ("", fault) if fault else (text, "")
-    except (TypeError, ValueError, RecursionError) as error:
-        return "", _explain(value, name, error)
+        is_flat = _is_flat(value)
+        # Before the encoder, which goes as deep as Python lets it.
+        fault = "" if is_flat else next(_find_faults(value, name), "")
+        text = "" if fault else _encode(value)
+        if is_flat and ("\\u0000" in text or SURROGATE.search(text)):
+            fault = next(_find_faults(value, name), "")
+    except RecursionError:
+        return "", f"{name} is nested too deeply or contains itself; flatten it."
+    except (TypeError, ValueError) as error:
+        fault = next(_find_faults(value, name), f"{name} is not JSON: {error}.")
+    return ("", fault) if fault else (text, "")
 
 
 def _is_flat(value: Any) -> bool:
@@ -85,16 +90,10 @@ def _is_flat(value: Any) -> bool:
     )
 
 
-def _explain(value: Any, name: str, error: Exception) -> str:
-    try:
-        fault = next(_find_faults(value, name), "")
-    except RecursionError:
-        fault = f"{name} is nested too deeply or contains itself; flatten it."
-    return fault or f"{name} is not JSON: {error}."
-
-
-def _find_faults(value: Any, path: str) -> Iterator[str]:
+def _find_faults(value: Any, path: str, depth: int = 0) -> Iterator[str]:
     """Yield what JSON or jsonb would refuse, or would silently change."""
+    if depth > DEEPEST:
+        raise RecursionError
     if isinstance(value, str):
         if "\0" in value:
             yield f"{path} contains a NUL character, which PostgreSQL cannot store."
@@ -108,11 +107,11 @@ def _find_faults(value: Any, path: str) -> Iterator[str]:
                     f"use {str(key)!r}."
                 )
             else:
-                yield from _find_faults(key, f"the key {key!r} of {path}")
-            yield from _find_faults(item, f"{path}[{key!r}]")
+                yield from _find_faults(key, f"the key {key!r} of {path}", depth)
+            yield from _find_faults(item, f"{path}[{key!r}]", depth + 1)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _find_faults(item, f"{path}[{index}]")
+            yield from _find_faults(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
         yield f"{path} is {value}, which JSON does not have; use None or a text."
     elif not isinstance(value, _SCALARS):

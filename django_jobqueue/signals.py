@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_jobqueue.jobs")
 worker_logger = logging.getLogger("django_jobqueue.worker")
 
-# Each is sent with job_id, job_type, queue, attempt and worker_id, and what is named.
+# Each is sent with job_id, job_type, queue, worker_id, attempt (but for job_rescued)
+# and what is named beside it.
 job_started = Signal()
 job_succeeded = Signal()  # duration
 job_retried = Signal()  # error, delay
 job_given_back = Signal()  # outcome, error, delay
 job_cancelled = Signal()  # reason
 job_died = Signal()  # reason, error
-job_rescued = Signal()  # lost, is_dead
+job_rescued = Signal()  # lost, owner, is_dead; a dead one sends job_died too
 lease_lost = Signal()
 # Sent with worker_id.
 worker_started = Signal()
@@ -70,7 +71,7 @@ def format_field(field: tuple[str, Any]) -> str:
 
 
 class JobLog:
-    """Reports the ends of attempts; one for each worker, used by one thread."""
+    """Reports attempts; one for each worker. Their ends come from one thread only."""
 
     def __init__(self, worker_id: UUID, *, is_complete: bool) -> None:
         self.worker_id = worker_id
@@ -197,11 +198,14 @@ def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
         "job_type": rescued.job_type,
         "queue": rescued.queue,
         "worker_id": worker_id,
-        "lost": rescued.lost,
     }
-    text = "job dead" if rescued.is_dead else "job rescued"
-    logger.warning(Event(text, **fields, owner=rescued.worker_id))
-    job_rescued.send_robust(None, **fields, is_dead=rescued.is_dead)
+    details = {"lost": rescued.lost, "owner": rescued.worker_id}
+    logger.warning(Event("job rescued", **fields, **details))
+    job_rescued.send_robust(None, **fields, **details, is_dead=rescued.is_dead)
+    if rescued.is_dead:
+        death = {"attempt": rescued.attempt, "reason": "lost", "error": rescued.error}
+        logger.error(Event("job dead", **fields, **death))
+        job_died.send_robust(None, **fields, **death)
 
 
 def report_worker(text: str, *, worker_id: UUID, **fields: Any) -> None:

@@ -107,5 +107,3 @@ def make_worker(**values: Any) -> WorkerHeartbeat:
     worker = WorkerFactory.create(**values)
     assert isinstance(worker, WorkerHeartbeat)
     return worker
-
-

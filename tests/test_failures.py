@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobqueue.failures import (
@@ -205,6 +205,7 @@ def test_fingerprint_differs_by_class_job_type_and_place() -> None:
     assert len(fingerprints) == 4
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(2, 50))
 def test_clean_text_is_storable_and_short(text: str, limit: int) -> None:
     cleaned = clean_text(text, limit=limit)
@@ -213,11 +214,13 @@ def test_clean_text_is_storable_and_short(text: str, limit: int) -> None:
     assert len(cleaned) == min(len(text), limit)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
 def test_clean_text_leaves_good_text_alone(text: str) -> None:
     assert clean_text(text) == text
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_message_can_be_stored(message: str) -> None:
     failure = describe_exception(raised(ValueError(message)))

@@ -313,7 +313,7 @@ def test_arguments_that_do_not_fit_show_the_signature(
     payload: dict[str, Any], fault: str
 ) -> None:
     @job("handlers.fit", takes_context=True)
-    def fit(context, x, y=1):  # type: ignore[no-untyped-def]  # noqa: ANN
+    def fit(context, x, y=1):  # type: ignore[no-untyped-def]
         ...
 
     with pytest.raises(InvalidArguments) as caught:
@@ -326,7 +326,9 @@ def test_arguments_that_do_not_fit_show_the_signature(
 
 def test_payload_cannot_replace_the_context() -> None:
     made = get_handler("testapp.leave_effect")
-    with pytest.raises(InvalidArguments, match="multiple values for argument 'context'"):
+    with pytest.raises(
+        InvalidArguments, match="multiple values for argument 'context'"
+    ):
         made.check_arguments({"context": 1, "name": "a"})
 
 
@@ -479,9 +481,7 @@ def write_app(folder: Path, name: str, modules: dict[str, str]) -> None:
         file = folder / name / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            "from django_jobqueue import job\n"
-            f"@job({job_name!r})\n"
-            "def found(): ...\n"
+            f"from django_jobqueue import job\n@job({job_name!r})\ndef found(): ...\n"
         )
 
 

@@ -149,7 +149,7 @@ def test_own_variable_wins_over_its_alias(
     [
         ("JOBQUEUE_POLL_INTERVAL", "0.5", timedelta(milliseconds=500)),
         ("JOBQUEUE_TIMEOUT", "60", timedelta(minutes=1)),
-        ("JOBQUEUE_QUEUES", "high:4, default,low", (("high", 4), ("default", 1), ("low", 1))),
+        ("JOBQUEUE_QUEUES", "high:4, low", (("high", 4), ("low", 1))),
         ("JOBQUEUE_EXCLUDE_QUEUES", "slow,huge", ("slow", "huge")),
         ("JOBQUEUE_MAX_JOBS", "5", 5),
         ("JOBQUEUE_BURST", "true", True),
@@ -163,7 +163,7 @@ def test_own_variable_wins_over_its_alias(
             },
         ),
     ],
-)  # fmt: skip
+)
 def test_variable_is_read_by_the_type_of_its_option(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, value: object
 ) -> None:
@@ -412,7 +412,9 @@ def test_good_queue_name_is_returned(name: str) -> None:
     assert check_queue_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a\n", "ä", "a/b", None, 5, b"a"])
+@pytest.mark.parametrize(
+    "name", ["", "x" * 65, "a b", "a\n", "ä", "a/b", None, 5, b"a"]
+)
 def test_bad_queue_name_is_refused(name: object) -> None:
     with pytest.raises(InvalidQueueName) as caught:
         check_queue_name(name)

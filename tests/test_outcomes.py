@@ -19,7 +19,7 @@ from django.db import (
     connection,
     transaction,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobqueue import (
@@ -48,7 +48,6 @@ from django_jobqueue.outcomes import (
     read_backoff,
 )
 from django_jobqueue.states import AttemptOutcome, DeadReason
-from tests.settings import DATABASE
 
 SECOND = timedelta(seconds=1)
 
@@ -68,7 +67,6 @@ def from_driver(error: BaseException) -> OperationalError:
     return wrapped
 
 
-
 @pytest.mark.parametrize(
     ("attempt", "seconds"), [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (5000, 300)]
 )
@@ -76,12 +74,15 @@ def test_exponential_doubles_up_to_its_cap(attempt: int, seconds: int) -> None:
     assert exponential().delay(attempt, jitter=1) == seconds * SECOND
 
 
-@pytest.mark.parametrize(("attempt", "seconds"), [(1, 10), (2, 20), (3, 25), (9**9, 25)])
+@pytest.mark.parametrize(
+    ("attempt", "seconds"), [(1, 10), (2, 20), (3, 25), (9**9, 25)]
+)
 def test_linear_grows_by_its_step_up_to_its_cap(attempt: int, seconds: int) -> None:
     assert linear(10, 25).delay(attempt, jitter=1) == seconds * SECOND
 
 
 @pytest.mark.parametrize("backoff", [exponential(2, 60), linear(2, 60)])
+@settings(deadline=None)
 @given(attempt=st.integers(1, 40), jitter=st.floats(0, 1))
 def test_jitter_is_between_half_and_all_of_the_delay(
     backoff: Backoff, attempt: int, jitter: float
@@ -124,14 +125,17 @@ backoffs = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(backoffs)
 def test_stored_backoff_comes_back_as_it_was(backoff: Backoff) -> None:
     assert load_backoff(backoff.dump()) == backoff
 
 
-@pytest.mark.parametrize("value", [-1, "1", True, None, [], [1, -1], float("nan"), 1e12])
+@pytest.mark.parametrize(
+    "value", [-1, "1", True, None, [], [1, -1], float("nan"), 1e12]
+)
 def test_impossible_backoff_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidOption, match="^backoff takes seconds, a timedelta"):
+    with pytest.raises(InvalidOption, match=r"^backoff takes seconds, a timedelta"):
         read_backoff(value)
 
 
@@ -177,7 +181,6 @@ def test_callable_that_raises_is_passed_over(cause: type[BaseException]) -> None
 
     delay = choose_delay(ValueError(), policy(backoff=backoff), attempt=1)
     assert SECOND / 2 <= delay <= SECOND
-
 
 
 def test_failed_attempt_is_retried_after_the_backoff() -> None:
@@ -258,7 +261,9 @@ def test_discard_is_dead_whatever_is_left() -> None:
     assert outcome.failure.message == "spam"
 
 
-@pytest.mark.parametrize("reason", [404, None, ValueError("why"), "a\0b\ud800", "x" * 9**6])
+@pytest.mark.parametrize(
+    "reason", [404, None, ValueError("why"), "a\0b\ud800", "x" * 9**6]
+)
 @pytest.mark.parametrize("make", [Cancel, Discard, lambda why: Snooze(1, why)])
 def test_any_reason_becomes_text_that_can_be_stored(make: Any, reason: Any) -> None:
     match judge_first(make(reason)):
@@ -461,7 +466,11 @@ def test_locked_database_of_sqlite_is_trouble(
 
 @pytest.mark.parametrize(
     "statement",
-    ["SELECT 1 FROM locked", "SELECT is_locked FROM t", "INSERT INTO t VALUES (1), (1)"],
+    [
+        "SELECT 1 FROM locked",
+        "SELECT is_locked FROM t",
+        "INSERT INTO t VALUES (1), (1)",
+    ],
 )
 def test_fault_of_the_job_on_sqlite_is_no_trouble(
     sqlite_file: sqlite3.Connection, statement: str
@@ -483,34 +492,33 @@ def test_error_of_a_real_statement_is_no_trouble() -> None:
     assert not is_database_trouble(caught.value)
 
 
-if DATABASE == "postgresql":
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_connection_that_postgresql_ended_is_trouble() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    finally:
+        other.close()
+    with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    connection.close()
+    assert is_database_trouble(caught.value)
 
-    @pytest.mark.postgresql
-    @pytest.mark.django_db(transaction=True)
-    def test_connection_that_postgresql_ended_is_trouble() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            [pid] = cursor.fetchone()
-        other = connection.copy()
-        try:
-            with other.cursor() as cursor:
-                cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-        finally:
-            other.close()
-        with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        connection.close()
-        assert is_database_trouble(caught.value)
 
-    @pytest.mark.postgresql
-    @pytest.mark.django_db(transaction=True)
-    def test_server_out_of_reach_is_trouble() -> None:
-        unreachable = connection.copy()
-        unreachable.settings_dict = {
-            **connection.settings_dict,
-            "HOST": "127.0.0.1",
-            "PORT": "1",
-        }
-        with pytest.raises(OperationalError) as caught:
-            unreachable.ensure_connection()
-        assert is_database_trouble(caught.value)
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_server_out_of_reach_is_trouble() -> None:
+    unreachable = connection.copy()
+    unreachable.settings_dict = {
+        **connection.settings_dict,
+        "HOST": "127.0.0.1",
+        "PORT": "1",
+    }
+    with pytest.raises(OperationalError) as caught:
+        unreachable.ensure_connection()
+    assert is_database_trouble(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_jobqueue.exceptions import (
@@ -50,8 +50,14 @@ def contain_itself() -> list[Any]:
 
 
 NO_JSON = [
-    (float("nan"), "payload['x'] is nan, which JSON does not have; use None or a text."),
-    (float("inf"), "payload['x'] is inf, which JSON does not have; use None or a text."),
+    (
+        float("nan"),
+        "payload['x'] is nan, which JSON does not have; use None or a text.",
+    ),
+    (
+        float("inf"),
+        "payload['x'] is inf, which JSON does not have; use None or a text.",
+    ),
     (
         float("-inf"),
         "payload['x'] is -inf, which JSON does not have; use None or a text.",
@@ -147,7 +153,7 @@ NO_JSON = [
         contain_itself(),
         "payload is nested too deeply or contains itself; flatten it.",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -164,9 +170,7 @@ def test_payload_that_is_not_json_says_where_and_what_to_do(
 def test_non_string_key_at_the_top_is_refused() -> None:
     with pytest.raises(InvalidPayload) as caught:
         dump_payload({1: "one"}, limit=LIMIT)
-    assert str(caught.value) == (
-        "payload has the key 1; JSON keys are texts, use '1'."
-    )
+    assert str(caught.value) == ("payload has the key 1; JSON keys are texts, use '1'.")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +226,10 @@ def test_text_that_only_looks_like_nul_is_taken() -> None:
         ({"x": Colour.RED}, {"x": "red"}),
         ({"x": Level.HIGH}, {"x": 3}),
         ({Colour.RED: 1}, {"red": 1}),
-        ({"x": [None, True, 1.5, {"y": "ü🎉"}]}, {"x": [None, True, 1.5, {"y": "ü🎉"}]}),
+        (
+            {"x": [None, True, 1.5, {"y": "ü🎉"}]},
+            {"x": [None, True, 1.5, {"y": "ü🎉"}]},
+        ),
     ],
 )
 def test_payload_is_stored_as_json(payload: Any, stored: Any) -> None:
@@ -231,18 +238,25 @@ def test_payload_is_stored_as_json(payload: Any, stored: Any) -> None:
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | texts
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | texts
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
     max_leaves=10,
-)  # fmt: skip
+)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(texts, values, max_size=4))
 def test_every_json_object_comes_back_as_it_was(payload: dict[str, Any]) -> None:
     assert json.loads(dump_payload(payload, limit=LIMIT)) == payload
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), st.text(), max_size=3))
 def test_every_text_is_either_stored_or_refused(payload: dict[str, str]) -> None:
     joined = "".join([*payload, *payload.values()])

@@ -106,7 +106,7 @@ def _format(jobs: list[Job | DeadJob], now: datetime, style: Any) -> str:
             job.pk,
             get_status(job),
             job.queue,
-            f"{job.attempts}/{job.max_attempts or '-'}",
+            f"{job.attempts}/{job.most_attempts}",
             _format_since(job, now),
             job.job_type,
         ]

@@ -75,7 +75,7 @@ def _list_fields(job: Job | DeadJob) -> list[tuple[str, Any]]:
         ("error", job.error or None),
         ("fingerprint", getattr(job, "fingerprint", None) or None),
         ("priority", str(job.priority)),
-        ("attempts", f"{job.attempts} of {job.max_attempts or 'as the handler says'}"),
+        ("attempts", f"{job.attempts} of {job.most_attempts}"),
         ("crashes", job.crashes or None),
         ("lost", job.lost or None),
         ("given back", job.given_back or None),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -104,5 +103,6 @@ def _plan_request(now: datetime) -> dict[str, Any]:
 
 
 def _notify(db: Database, job_id: UUID, worker_id: UUID) -> None:
-    notice = partial(notify_cancel, db, job_id, worker_id)
-    transaction.on_commit(notice, using=db.alias, robust=True)
+    transaction.on_commit(
+        lambda: notify_cancel(db, job_id, worker_id), using=db.alias, robust=True
+    )

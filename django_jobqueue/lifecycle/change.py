@@ -15,7 +15,7 @@ from ..models import Job
 from ..options import get_options
 from ..states import JobStatus
 from .database import Database, make_rank
-from .notify import notify_on_commit
+from .notify import notify_due_on_commit, notify_on_commit
 
 # Looks and writes race against claims; a job that moved under us is read again.
 TRIES = 3
@@ -90,6 +90,9 @@ def _change(db: Database, job: Job, plan: Any) -> None:
             job.refresh_from_db(using=db.alias)
             if job.status == JobStatus.PENDING:
                 notify_on_commit(db.alias, job.queue, job.rank)
+            else:
+                wait = job.run_at - db.read_clock(None)
+                notify_due_on_commit(db.alias, wait.total_seconds())
             return
     status = "gone" if fresh is None else fresh.status
     raise JobNotWaiting(

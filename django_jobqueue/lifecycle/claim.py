@@ -282,6 +282,5 @@ def has_work(
     if queues is not None:
         rows = rows.filter(queue__in=queues)
     is_due = Q(status=JobStatus.SCHEDULED, run_at__lte=db.read_clock(now))
-    return rows.filter(
-        Q(status__in=[JobStatus.PENDING, JobStatus.RUNNING]) | is_due
-    ).exists()
+    is_live = Q(status__in=[JobStatus.PENDING, JobStatus.RUNNING])
+    return bool(rows.filter(is_live | is_due).exists())

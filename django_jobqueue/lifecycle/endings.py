@@ -23,6 +23,8 @@ class Ending:
     started: float | None = None
     # Seconds inside the handler.
     ran: float = 0.0
+    # The handler's own transaction has written it: only to be told of.
+    is_written: bool = False
 
     @property
     def age(self) -> float | None:

@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.db import connections
+from django.db import IntegrityError, connections
+from django.db.models import Q
 
 from ..exceptions import InvalidOption, JobQueueError, UniqueKeyBusy
 from ..handlers import get_handler
@@ -94,16 +95,22 @@ def enqueue_job(
                 notify_due_on_commit(db.alias, seconds)
             return job
         # Someone has the key. It may end before we read it: then try again.
-        found = Job.objects.using(db.alias).filter(
-            job_type=new.job_type, unique_key=new.options.unique_key
-        )
-        if (job := found.first()) is not None:
+        if (job := _find_existing(db, new)) is not None:
             job.was_created = False
             return job
     raise UniqueKeyBusy(
         f"The unique key {new.options.unique_key!r} of {new.job_type} was taken and "
         f"freed on each of {TRIES} tries. Enqueue again."
     )
+
+
+def _find_existing(db: Database, new: NewJob) -> Job | None:
+    """Return the live job that has the key, or the one this very spec made before."""
+    is_same = Q(pk=new.id)
+    if new.options.unique_key is not None:
+        is_same |= Q(job_type=new.job_type, unique_key=new.options.unique_key)
+    found: Job | None = Job.objects.using(db.alias).filter(is_same).first()
+    return found
 
 
 def enqueue_jobs(
@@ -119,6 +126,13 @@ def enqueue_jobs(
             try:
                 news = _check_chunk(chunk, options, start=started)
                 counts += _insert_chunk(db, news, options)
+            except IntegrityError as cause:
+                error = InvalidOption(
+                    "A JobSpec of this chunk was enqueued before: its id is taken. "
+                    "Make a new JobSpec for each job."
+                )
+                error.counts = EnqueueCounts() if atomic else counts
+                raise error from cause
             except JobQueueError as error:
                 # Rolled back as a whole: nothing of it was written.
                 error.counts = EnqueueCounts() if atomic else counts
@@ -214,7 +228,7 @@ INSERT_JOB = """
             SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now OFFSET 0
         ) AS clock
     ) AS due
-    ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING status, rank, run_at, created_at
 """
 
@@ -251,11 +265,19 @@ def _insert_portable(
     db: Database, new: NewJob, options: Options, now: datetime | None
 ) -> Job | None:
     job = _plan_job(db, new, db.read_clock(now), options)
-    Job.objects.using(db.alias).bulk_create([job], ignore_conflicts=True)
-    if new.options.unique_key is None:
-        return job
-    is_there = Job.objects.using(db.alias).filter(pk=new.id).exists()
-    return job if is_there else None
+    rows = Job.objects.using(db.alias)
+    if new.options.unique_key is not None:
+        # In one transaction: a quick worker may end and remove the job between the two.
+        with db.atomic():
+            rows.bulk_create([job], ignore_conflicts=True)
+            return job if rows.filter(pk=new.id).exists() else None
+    try:
+        # Nothing but its id can conflict here, and no other fault may be ignored.
+        with db.shielded():
+            rows.bulk_create([job])
+    except IntegrityError:
+        return None
+    return job
 
 
 def _plan_job(db: Database, new: NewJob, now: datetime, options: Options) -> Job:
@@ -348,12 +370,15 @@ def _insert_chunk_portable(
 ) -> EnqueueCounts:
     jobs = [_plan_job(db, new, now, options) for new in news]
     rows = Job.objects.using(db.alias)
-    rows.bulk_create(jobs, ignore_conflicts=True)
+    keyed = [job for job in jobs if job.unique_key is not None]
+    plain = [job for job in jobs if job.unique_key is None]
+    rows.bulk_create(plain)
+    rows.bulk_create(keyed, ignore_conflicts=True)
     created = sum(
-        rows.filter(pk__in=[job.pk for job in jobs[start : start + 500]]).count()
-        for start in range(0, len(jobs), 500)
+        rows.filter(pk__in=[job.pk for job in keyed[start : start + 500]]).count()
+        for start in range(0, len(keyed), 500)
     )
-    return EnqueueCounts(created, len(jobs) - created)
+    return EnqueueCounts(len(plain) + created, len(keyed) - created)
 
 
 COPY_JOBS = """

@@ -68,6 +68,8 @@ class _Notice:
     """The on_commit hook of one transaction."""
 
     def __init__(self, alias: str) -> None:
+        # Django names a failing hook by this in its log, and only functions have it.
+        self.__qualname__ = type(self).__qualname__
         self.alias = alias
         self.ranks: dict[str, int] = {}
         # Monotonic time of the first job that is due soon.

@@ -19,7 +19,7 @@ from ..options import Options, get_options
 from ..payloads import dump_payload
 from ..states import JobStatus
 from .database import Database, make_rank
-from .notify import notify_on_commit
+from .notify import notify_due_on_commit, notify_on_commit
 
 BATCH = 500
 _RESET = {"attempts": 0, "crashes": 0, "lost": 0, "given_back": 0, "isolate": False}
@@ -79,7 +79,8 @@ def requeue_job(dead_job: DeadJob, **options: Any) -> Job | None:
     rows = DeadJob.objects.using(alias).filter(pk=dead_job.pk)
     if not requeue_jobs(rows, **options).requeued:
         return None
-    return Job.objects.using(alias).filter(pk=dead_job.pk).first()
+    job: Job | None = Job.objects.using(alias).filter(pk=dead_job.pk).first()
+    return job
 
 
 def _check_payload(dead_jobs: Any, payload: dict[str, Any], options: Options) -> None:
@@ -104,10 +105,16 @@ def _requeue_batch(
             live.filter(pk__in=[job.pk for job in jobs]).values_list("pk", flat=True)
         )
         rows.filter(pk__in=revived).delete()
-        for job in jobs:
-            if job.pk in revived and job.status == JobStatus.PENDING:
-                notify_on_commit(db.alias, job.queue, job.rank)
+        _notify(db, [job for job in jobs if job.pk in revived], now)
     return RequeueCounts(len(revived), len(jobs) - len(revived))
+
+
+def _notify(db: Database, jobs: Sequence[Job], now: datetime) -> None:
+    for job in jobs:
+        if job.status == JobStatus.PENDING:
+            notify_on_commit(db.alias, job.queue, job.rank)
+        else:
+            notify_due_on_commit(db.alias, (job.run_at - now).total_seconds())
 
 
 def _revive(dead: DeadJob, wishes: _Wishes, options: Options, now: datetime) -> Job:

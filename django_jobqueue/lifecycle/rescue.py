@@ -40,10 +40,12 @@ class Rescued:
     job_type: str
     queue: str
     worker_id: UUID
+    attempt: int
     lost: int
     # The rank if it is pending again, else None: scheduled after a delay, or dead.
     rank: int | None
     is_dead: bool
+    error: str = f"WorkerLost: {MESSAGE}"
 
 
 def rescue_jobs(
@@ -234,6 +236,7 @@ RESCUE_JOBS = """
         moved.job_type,
         moved.queue,
         taken.worker_id,
+        taken.attempts,
         moved.lost,
         CASE WHEN moved.status = 'pending' THEN moved.rank END,
         false
@@ -405,6 +408,7 @@ BURY_LOST_JOBS = """
         removed.job_type,
         removed.queue,
         taken.worker_id,
+        removed.attempts,
         removed.lost + 1,
         NULL::bigint,
         true
@@ -509,7 +513,14 @@ def _note_loss(db: Database, job: Job, now: datetime) -> None:
 def _describe(job: Job, *, rank: int | None, is_dead: bool) -> Rescued:
     assert job.worker_id is not None
     return Rescued(
-        job.pk, job.job_type, job.queue, job.worker_id, job.lost + 1, rank, is_dead
+        id=job.pk,
+        job_type=job.job_type,
+        queue=job.queue,
+        worker_id=job.worker_id,
+        attempt=job.attempts,
+        lost=job.lost + 1,
+        rank=rank,
+        is_dead=is_dead,
     )
 
 

@@ -12,6 +12,7 @@ from django.db.models import JSONField
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..handlers import find_handler
 from ..options import get_options
 
 _clock_lock = threading.Lock()
@@ -95,3 +96,10 @@ class JobRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_type} {self.pk}"
+
+    @property
+    def most_attempts(self) -> int:
+        """How many attempts it has: its own word, the handler's, or the setting's."""
+        handler = find_handler(self.job_type)
+        of_handler = None if handler is None else handler.max_attempts
+        return self.max_attempts or of_handler or get_options().max_attempts

@@ -58,15 +58,12 @@ class Bench:
     report_started: Callable[[Claim], None]
 
 
-def run_attempt(held: HeldJob, bench: Bench) -> tuple[Ending, bool]:
-    """Run one attempt of a sync handler in this thread.
-
-    Returns its ending, and whether the handler's own transaction has written it.
-    """
+def run_attempt(held: HeldJob, bench: Bench) -> Ending:
+    """Run one attempt of a sync handler in this thread."""
     claim = held.claim
     handler = resolve(held, bench)
     if not isinstance(handler, Handler):
-        return Ending(claim=claim, outcome=handler), False
+        return Ending(claim=claim, outcome=handler)
     timeout = find_timeout(handler, claim, bench.options)
     context = None
     if handler.needs_context:
@@ -93,8 +90,13 @@ def run_attempt(held: HeldJob, bench: Bench) -> tuple[Ending, bool]:
     is_suspect = isinstance(error, Interruption)
     del error  # its traceback holds the handler's frames
     tidy_connections(is_suspect=is_suspect)
-    ending = Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
-    return ending, is_written
+    return Ending(
+        claim=claim,
+        outcome=outcome,
+        started=held.started,
+        ran=ran,
+        is_written=is_written,
+    )
 
 
 async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:

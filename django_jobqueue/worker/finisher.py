@@ -54,8 +54,8 @@ class Finisher:
         self._progress: dict[Claim, dict[str, Any]] = {}
         self._progress_lock = threading.Lock()
 
-    def put(self, ending: Ending, is_written: bool = False) -> None:
-        """Hand over an ending, from any thread. One already written is only told of.
+    def put(self, ending: Ending) -> None:
+        """Hand over an ending, from any thread.
 
         Of two endings of one attempt (a job that ends while the shutdown gives it back)
         the first counts.
@@ -66,10 +66,7 @@ class Finisher:
         )
         if held is not None and is_ours and not held.end():
             return
-        if is_written:
-            self._tell_done([ending])
-        else:
-            self._inbox.put(ending)
+        self._inbox.put(ending)
 
     def put_progress(self, claim: Claim, progress: dict[str, Any]) -> None:
         """Hand over the progress of an attempt; a newer word replaces an older."""
@@ -89,6 +86,10 @@ class Finisher:
         """Wait for endings and write them."""
         self._gather(timeout=0.5 if not self._batch else 0.02)
         self._write_progress(db)
+        written = [ending for ending in self._batch if ending.is_written]
+        if written:
+            self._batch = [ending for ending in self._batch if not ending.is_written]
+            self._tell_done(written)
         if self._batch:
             report = finish_attempts(
                 db, self._batch, worker_id=self._worker_id, options=self._options

@@ -87,8 +87,9 @@ class JsonFormatter(logging.Formatter):
 def _read_record(record: logging.LogRecord) -> tuple[str, list[tuple[str, Any]]]:
     names: dict[str, Any] = getattr(record, "jobqueue", {})
     if isinstance(record.msg, Event):
-        # The event's own names first, in its order.
-        return record.msg.text, list((record.msg.fields | names).items())
+        # The event's own names first, in its order; it may be about another job.
+        fields = record.msg.fields
+        return record.msg.text, list((fields | names | fields).items())
     return record.getMessage(), list(names.items())
 
 

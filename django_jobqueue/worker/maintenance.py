@@ -14,7 +14,7 @@ from django.db import connections
 
 from ..handlers import all_handlers
 from ..lifecycle.database import Database
-from ..lifecycle.notify import notify_pending
+from ..lifecycle.notify import notify_due, notify_pending
 from ..lifecycle.prune import BATCH, prune_jobs
 from ..lifecycle.rescue import LIMIT, forget_silent_workers, rescue_jobs
 from ..options import Options
@@ -27,6 +27,8 @@ from .loop import Loop
 RARE = 60.0
 # Between two batches of a long prune: others want the disk too.
 PAUSE = 0.05
+# The shortest wait after a loss that was not the first.
+SOONEST = 2.0
 
 
 class Maintenance:
@@ -83,4 +85,8 @@ class Maintenance:
                 ranks[job.queue] = min(job.rank, ranks.get(job.queue, job.rank))
         notify_pending(db, ranks)
         self._claimer.tell_pending(ranks)
+        if any(job.rank is None and not job.is_dead for job in rescued):
+            # They wait a moment after a second loss, and nobody shall oversleep it.
+            self._claimer.tell_due(SOONEST)
+            notify_due(db, SOONEST)
         return len(rescued)

@@ -30,7 +30,7 @@ class Slots:
         concurrency: int,
         bench: Bench,
         *,
-        on_end: Callable[[Ending, bool], None],
+        on_end: Callable[[Ending], None],
         on_room: Callable[[], None],
     ) -> None:
         self.concurrency = concurrency
@@ -113,10 +113,10 @@ class Slots:
     def _work(self) -> None:
         """Run sync jobs until the worker stops. The body of a job thread."""
         while (held := self._take()) is not None:
-            ending, is_written = run_attempt(held, self._bench)
+            ending = run_attempt(held, self._bench)
             with self._condition:
                 self._note_end(ending)
-            self._on_end(ending, is_written)
+            self._on_end(ending)
             del held, ending
 
     def _has_work(self) -> bool:
@@ -158,6 +158,6 @@ class Slots:
         with self._condition:
             self._note_end(ending)
             self._start_more()
-        self._on_end(ending, False)
+        self._on_end(ending)
         if len(self._waiting) <= self.low_water:
             self._on_room()

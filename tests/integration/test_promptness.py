@@ -73,6 +73,12 @@ def test_a_delayed_a_requeued_and_a_hurried_job_start_promptly(
         hurried = jobs.add.using(delay=3600).enqueue(x=1)
         hurried.run_now()
         assert hurried.wait(timeout=PROMPT).status == "succeeded"
+        rescheduled = jobs.add.using(delay=3600).enqueue(x=1)
+        rescheduled.reschedule(delay=0.3)
+        assert rescheduled.wait(timeout=PROMPT).status == "succeeded"
+        later = make_dead_job().requeue(delay=0.3)
+        assert later is not None
+        assert later.wait(timeout=PROMPT).status == "succeeded"
 
 
 def test_a_released_job_is_taken_by_another_worker_promptly(

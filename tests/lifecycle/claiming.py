@@ -11,7 +11,11 @@ WORKER = uuid4()
 
 
 def claim(
-    database: Database, *, limit: int = 10, queue: str = "default", worker: UUID = WORKER
+    database: Database,
+    *,
+    limit: int = 10,
+    queue: str = "default",
+    worker: UUID = WORKER,
 ) -> list[Claim]:
     """Claim jobs of one queue."""
     return claim_jobs(database, {queue: limit}, worker_id=worker)

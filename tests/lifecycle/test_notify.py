@@ -3,6 +3,7 @@ rolled-back savepoint. Heard through a real LISTEN on a connection of its own.""
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -18,10 +19,9 @@ from django_jobqueue.lifecycle.notify import (
     notify_due,
     notify_pending,
 )
-from tests.settings import DATABASE
 from tests.testapp.jobs import nothing
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgresql]
 
 Hear = Callable[[], list[dict[str, Any]]]
 MARK = "that was all"
@@ -30,6 +30,14 @@ MARK = "that was all"
 @pytest.fixture(autouse=True)
 def nothing_sent_yet() -> None:
     notify._sent.clear()
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Roll back what is done inside: a transaction, or a savepoint of one."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 def use_every_kind() -> None:
@@ -44,230 +52,241 @@ def use_every_kind() -> None:
         Job.objects.enqueue_many([nothing.spec()])
 
 
-if DATABASE != "postgresql":
+@pytest.fixture
+def hear() -> Iterator[Hear]:
+    """Return a function that tells what was notified since it was last asked."""
+    params = connection.get_connection_params()
+    for django_only in ("cursor_factory", "context"):
+        params.pop(django_only, None)
+    with psycopg.connect(**params, autocommit=True) as listener:
+        listener.execute("LISTEN jobqueue")
 
-    @pytest.mark.sqlite
-    def test_database_without_notifications_gets_none() -> None:
-        use_every_kind()
-        assert Job.objects.count() == 3
-        assert connection.run_on_commit == []
+        def hear() -> list[dict[str, Any]]:
+            # Notifications come in the order of the commits: ours is the last.
+            listener.execute("SELECT pg_notify('jobqueue', %s)", [MARK])
+            heard = []
+            for notice in listener.notifies(timeout=30):
+                if notice.payload == MARK:
+                    return heard
+                heard.append(json.loads(notice.payload))
+            raise AssertionError("the mark was not heard")
 
-else:
-    pytestmark = [pytestmark, pytest.mark.postgresql]
+        yield hear
 
-    @pytest.fixture
-    def hear() -> Iterator[Hear]:
-        """Return a function that tells what was notified since it was last asked."""
-        params = connection.get_connection_params()
-        for django_only in ("cursor_factory", "context"):
-            params.pop(django_only, None)
-        with psycopg.connect(**params, autocommit=True) as listener:
-            listener.execute("LISTEN jobqueue")
 
-            def hear() -> list[dict[str, Any]]:
-                # Notifications come in the order of the commits: ours is the last.
-                listener.execute("SELECT pg_notify('jobqueue', %s)", [MARK])
-                heard = []
-                for notice in listener.notifies(timeout=30):
-                    if notice.payload == MARK:
-                        return heard
-                    heard.append(json.loads(notice.payload))
-                raise AssertionError("the mark was not heard")
+@pytest.mark.sqlite
+def test_every_kind_can_be_sent_on_any_database() -> None:
+    use_every_kind()
+    assert Job.objects.count() == 3
+    assert connection.run_on_commit == []
 
-            yield hear
 
-    def test_every_kind_of_message_is_json(hear: Hear) -> None:
-        db = Database(alias="default")
-        notify_pending(db, {"default": 5, "mail": -3})
-        notify_due(db, 1.23456)
-        notify_cancel(db, UUID(int=1), UUID(int=2))
-        notify_pending(db, {})
-        assert hear() == [
-            {"pending": {"default": 5, "mail": -3}},
-            {"due": 1.235},
-            {"cancel": str(UUID(int=1)), "worker": str(UUID(int=2))},
-        ]
+def test_every_kind_of_message_is_json(hear: Hear) -> None:
+    db = Database(alias="default")
+    notify_pending(db, {"default": 5, "mail": -3})
+    notify_due(db, 1.23456)
+    notify_cancel(db, UUID(int=1), UUID(int=2))
+    notify_pending(db, {})
+    assert hear() == [
+        {"pending": {"default": 5, "mail": -3}},
+        {"due": 1.235},
+        {"cancel": str(UUID(int=1)), "worker": str(UUID(int=2))},
+    ]
 
-    def test_many_queues_fit_into_the_messages(hear: Hear) -> None:
-        ranks = {f"{'q' * 60}{n:04}": -(2**62) - n for n in range(333)}
-        notify_pending(Database(alias="default"), ranks)
-        heard = [message["pending"] for message in hear()]
-        assert {queue: rank for part in heard for queue, rank in part.items()} == ranks
 
-    def test_job_outside_a_transaction_is_told_at_once(hear: Hear) -> None:
+def test_many_queues_fit_into_the_messages(hear: Hear) -> None:
+    ranks = {f"{'q' * 60}{n:04}": -(2**62) - n for n in range(333)}
+    notify_pending(Database(alias="default"), ranks)
+    heard = [message["pending"] for message in hear()]
+    assert {queue: rank for part in heard for queue, rank in part.items()} == ranks
+
+
+def test_job_outside_a_transaction_is_told_at_once(hear: Hear) -> None:
+    made = nothing.enqueue()
+    assert hear() == [{"pending": {"default": made.rank}}]
+
+
+def test_job_is_told_after_the_commit_and_not_before(hear: Hear) -> None:
+    with transaction.atomic():
         made = nothing.enqueue()
-        assert hear() == [{"pending": {"default": made.rank}}]
-
-    def test_job_is_told_after_the_commit_and_not_before(hear: Hear) -> None:
-        with transaction.atomic():
-            made = nothing.enqueue()
-            assert hear() == []
-        assert hear() == [{"pending": {"default": made.rank}}]
-
-    def test_notification_is_no_part_of_the_callers_transaction(hear: Hear) -> None:
-        seen = []
-        with (
-            connection.execute_wrapper(
-                lambda execute, sql, params, many, context: (
-                    seen.append((sql, connection.in_atomic_block)),
-                    execute(sql, params, many, context),
-                )[1]
-            ),
-            transaction.atomic(),
-        ):
-            nothing.enqueue()
-        assert [inside for sql, inside in seen if "pg_notify" in sql] == [False]
-        assert len(hear()) == 1
-
-    def test_job_that_is_rolled_back_is_not_told(hear: Hear) -> None:
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            nothing.enqueue()
-            _ = 1 / 0
         assert hear() == []
+    assert hear() == [{"pending": {"default": made.rank}}]
 
-    def test_one_transaction_sends_one_message_with_the_lowest_ranks(
-        hear: Hear,
-    ) -> None:
-        with transaction.atomic():
-            made = [
-                nothing.using(queue=queue, priority=priority).enqueue()
-                for queue in ("default", "mail")
-                for priority in (0, 50, 10)
-            ]
-            assert len(connection.run_on_commit) == 1
-        assert hear() == [{"pending": {"default": made[1].rank, "mail": made[4].rank}}]
 
-    def test_job_enqueued_after_a_rolled_back_savepoint_is_told(hear: Hear) -> None:
-        with transaction.atomic():
-            with pytest.raises(ZeroDivisionError), transaction.atomic():
-                nothing.enqueue()
-                _ = 1 / 0
-            made = nothing.enqueue()
-        assert hear() == [{"pending": {"default": made.rank}}]
-
-    def test_job_enqueued_before_a_rolled_back_savepoint_is_told(hear: Hear) -> None:
-        with transaction.atomic():
-            made = nothing.enqueue()
-            with pytest.raises(ZeroDivisionError), transaction.atomic():
-                nothing.using(queue="mail").enqueue()
-                _ = 1 / 0
-        [message] = hear()
-        assert message["pending"]["default"] == made.rank
-
-    def test_job_of_a_savepoint_in_a_rolled_back_one_is_told_when_repeated(
-        hear: Hear,
-    ) -> None:
-        with transaction.atomic():
-            with pytest.raises(ZeroDivisionError), transaction.atomic():
-                with transaction.atomic():
-                    nothing.enqueue()
-                _ = 1 / 0
-            with transaction.atomic():
-                made = nothing.enqueue()
-        assert hear() == [{"pending": {"default": made.rank}}]
-
-    def test_jobs_of_savepoints_that_stay_are_told(hear: Hear) -> None:
-        with transaction.atomic():
-            with transaction.atomic():
-                first = nothing.using(queue="a").enqueue()
-            with transaction.atomic():
-                second = nothing.using(queue="b").enqueue()
-        told = {
-            queue: rank
-            for message in hear()
-            for queue, rank in message["pending"].items()
-        }
-        assert told == {"a": first.rank, "b": second.rank}
-
-    def test_existing_job_of_a_key_is_not_told_again(hear: Hear) -> None:
-        nothing.using(unique_key="a").enqueue()
-        hear()
-        notify._sent.clear()
-        nothing.using(unique_key="a").enqueue()
-        assert hear() == []
-
-    def test_second_job_within_the_window_is_not_told(
-        hear: Hear, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(notify, "WINDOW", 3600.0)
+def test_notification_is_no_part_of_the_callers_transaction(hear: Hear) -> None:
+    seen = []
+    with (
+        connection.execute_wrapper(
+            lambda execute, sql, params, many, context: (
+                seen.append((sql, connection.in_atomic_block)),
+                execute(sql, params, many, context),
+            )[1]
+        ),
+        transaction.atomic(),
+    ):
         nothing.enqueue()
-        assert len(hear()) == 1
+    assert [inside for sql, inside in seen if "pg_notify" in sql] == [False]
+    assert len(hear()) == 1
+
+
+def test_job_that_is_rolled_back_is_not_told(hear: Hear) -> None:
+    with rolled_back():
         nothing.enqueue()
-        assert hear() == []
-        nothing.using(queue="mail").enqueue()
-        assert len(hear()) == 1
+    assert hear() == []
 
-    def test_lower_rank_within_the_window_is_told(
-        hear: Hear, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(notify, "WINDOW", 3600.0)
-        nothing.enqueue()
-        hear()
-        urgent = nothing.using(priority=1).enqueue()
-        assert hear() == [{"pending": {"default": urgent.rank}}]
 
-    def test_job_after_the_window_is_told(
-        hear: Hear, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(notify, "WINDOW", 0.0)
-        nothing.enqueue()
-        nothing.enqueue()
-        assert len(hear()) == 2
-
-    def test_job_due_soon_is_told_with_its_seconds(hear: Hear) -> None:
-        nothing.using(delay=5).enqueue()
-        [message] = hear()
-        assert 4 < message["due"] <= 5
-
-    def test_job_due_late_is_not_told(hear: Hear) -> None:
-        nothing.using(delay=3600).enqueue()
-        assert hear() == []
-
-    def test_first_of_the_jobs_due_soon_is_told(hear: Hear) -> None:
-        with transaction.atomic():
-            for delay in (15, 5, 10):
-                nothing.using(delay=delay).enqueue()
-        [message] = hear()
-        assert 4 < message["due"] <= 5
-
-    def test_bulk_is_told_once_with_its_best_ranks(hear: Hear) -> None:
-        specs = [
-            nothing.using(queue=queue, priority=priority).spec()
-            for queue in ("a", "b")
+def test_one_transaction_sends_one_message_with_the_lowest_ranks(
+    hear: Hear,
+) -> None:
+    with transaction.atomic():
+        made = [
+            nothing.using(queue=queue, priority=priority).enqueue()
+            for queue in ("default", "mail")
             for priority in (0, 50, 10)
         ]
-        Job.objects.enqueue_many([*specs, nothing.using(delay=5).spec()])
-        pending, due = hear()
-        best = {
-            queue: Job.objects.filter(queue=queue).order_by("rank")[0].rank
-            for queue in ("a", "b")
-        }
-        assert pending == {"pending": best}
-        assert 4 < due["due"] <= 5
+        assert len(connection.run_on_commit) == 1
+    assert hear() == [{"pending": {"default": made[1].rank, "mail": made[4].rank}}]
 
-    def test_failing_notification_does_not_fail_the_commit(
-        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(notify, "NOTIFY", "SELECT no_such_function(%(message)s)")
+
+def test_job_enqueued_after_a_rolled_back_savepoint_is_told(hear: Hear) -> None:
+    with transaction.atomic():
+        with rolled_back():
+            nothing.enqueue()
+        made = nothing.enqueue()
+    assert hear() == [{"pending": {"default": made.rank}}]
+
+
+def test_job_enqueued_before_a_rolled_back_savepoint_is_told(hear: Hear) -> None:
+    with transaction.atomic():
+        made = nothing.enqueue()
+        with rolled_back():
+            nothing.using(queue="mail").enqueue()
+    [message] = hear()
+    assert message["pending"]["default"] == made.rank
+
+
+def test_job_of_a_savepoint_in_a_rolled_back_one_is_told_when_repeated(
+    hear: Hear,
+) -> None:
+    with transaction.atomic():
+        with rolled_back(), transaction.atomic():
+            nothing.enqueue()
         with transaction.atomic():
             made = nothing.enqueue()
-        assert Job.objects.filter(pk=made.pk).exists()
+    assert hear() == [{"pending": {"default": made.rank}}]
 
-    def test_failing_notification_does_not_fail_a_call_outside_a_transaction(
-        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(notify, "NOTIFY", "SELECT no_such_function(%(message)s)")
+
+def test_jobs_of_savepoints_that_stay_are_told(hear: Hear) -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            first = nothing.using(queue="a").enqueue()
+        with transaction.atomic():
+            second = nothing.using(queue="b").enqueue()
+    told = {
+        queue: rank for message in hear() for queue, rank in message["pending"].items()
+    }
+    assert told == {"a": first.rank, "b": second.rank}
+
+
+def test_existing_job_of_a_key_is_not_told_again(hear: Hear) -> None:
+    nothing.using(unique_key="a").enqueue()
+    hear()
+    notify._sent.clear()
+    nothing.using(unique_key="a").enqueue()
+    assert hear() == []
+
+
+def test_second_job_within_the_window_is_not_told(
+    hear: Hear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "WINDOW", 3600.0)
+    nothing.enqueue()
+    assert len(hear()) == 1
+    nothing.enqueue()
+    assert hear() == []
+    nothing.using(queue="mail").enqueue()
+    assert len(hear()) == 1
+
+
+def test_lower_rank_within_the_window_is_told(
+    hear: Hear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "WINDOW", 3600.0)
+    nothing.enqueue()
+    hear()
+    urgent = nothing.using(priority=1).enqueue()
+    assert hear() == [{"pending": {"default": urgent.rank}}]
+
+
+def test_job_after_the_window_is_told(
+    hear: Hear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify, "WINDOW", 0.0)
+    nothing.enqueue()
+    nothing.enqueue()
+    assert len(hear()) == 2
+
+
+def test_job_due_soon_is_told_with_its_seconds(hear: Hear) -> None:
+    nothing.using(delay=5).enqueue()
+    [message] = hear()
+    assert 4 < message["due"] <= 5
+
+
+def test_job_due_late_is_not_told(hear: Hear) -> None:
+    nothing.using(delay=3600).enqueue()
+    assert hear() == []
+
+
+def test_first_of_the_jobs_due_soon_is_told(hear: Hear) -> None:
+    with transaction.atomic():
+        for delay in (15, 5, 10):
+            nothing.using(delay=delay).enqueue()
+    [message] = hear()
+    assert 4 < message["due"] <= 5
+
+
+def test_bulk_is_told_once_with_its_best_ranks(hear: Hear) -> None:
+    specs = [
+        nothing.using(queue=queue, priority=priority).spec()
+        for queue in ("a", "b")
+        for priority in (0, 50, 10)
+    ]
+    Job.objects.enqueue_many([*specs, nothing.using(delay=5).spec()])
+    pending, due = hear()
+    best = {
+        queue: Job.objects.filter(queue=queue).order_by("rank")[0].rank
+        for queue in ("a", "b")
+    }
+    assert pending == {"pending": best}
+    assert 4 < due["due"] <= 5
+
+
+def test_failing_notification_does_not_fail_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notify, "NOTIFY", "SELECT no_such_function(%(message)s)")
+    with transaction.atomic():
         made = nothing.enqueue()
-        assert Job.objects.filter(pk=made.pk).exists()
+    assert Job.objects.filter(pk=made.pk).exists()
 
-    def test_autocommit_switched_off_by_hand_enqueues_without_a_notification(
-        hear: Hear,
-    ) -> None:
-        transaction.set_autocommit(False)
-        try:
-            nothing.enqueue()
-            transaction.commit()
-        finally:
-            transaction.set_autocommit(True)
-        assert Job.objects.count() == 1
-        assert hear() == []
+
+def test_failing_notification_does_not_fail_a_call_outside_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notify, "NOTIFY", "SELECT no_such_function(%(message)s)")
+    made = nothing.enqueue()
+    assert Job.objects.filter(pk=made.pk).exists()
+
+
+def test_autocommit_switched_off_by_hand_enqueues_without_a_notification(
+    hear: Hear,
+) -> None:
+    transaction.set_autocommit(False)
+    try:
+        nothing.enqueue()
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert Job.objects.count() == 1
+    assert hear() == []

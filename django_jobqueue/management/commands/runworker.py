@@ -18,7 +18,7 @@ from django.db.migrations.loader import MigrationLoader
 from ... import __version__
 from ...exceptions import ConfigurationError
 from ...handlers import all_handlers
-from ...options import Options, make_options
+from ...options import Options, get_options, make_options
 from ...outcomes import is_database_trouble
 from ...worker.logs import configure
 from ...worker.worker import Worker
@@ -112,6 +112,9 @@ class Command(BaseCommand):
             raise CommandError(
                 f"There is no database {options.database!r}; DATABASES has {known}."
             )
+        # What handlers enqueue shall go where this worker looks for jobs.
+        os.environ["JOBQUEUE_DATABASE"] = options.database
+        get_options.cache_clear()
         return self._fit_pool(options)
 
     def _fit_pool(self, options: Options) -> Options:

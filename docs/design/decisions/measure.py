@@ -1,0 +1,133 @@
+"""The numbers of decisions 0001 and 0002: claim and finish, in several ways.
+
+    python -m tests.postgres -- python docs/design/decisions/measure.py [JOBS] [ROUNDS]
+
+Run it from the root of the checkout. The ways take turns; the median of each counts.
+"""
+
+# ruff: noqa: E402  Models can be imported once Django is set up.
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+from uuid import uuid4
+
+sys.path.insert(0, os.getcwd())
+
+from benchmarks.quick import prepare
+
+prepare()
+
+from django.db import connection
+
+from django_jobqueue import Job, JobSpec
+from django_jobqueue.lifecycle.claim import claim_jobs
+from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.finish import finish_attempts
+from django_jobqueue.options import get_options
+from django_jobqueue.outcomes import Succeeded
+from django_jobqueue.worker import connections
+
+JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 4000
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+JOIN_METHODS = {"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}
+PLANNING = {"plan_cache_mode", *JOIN_METHODS}
+
+
+def fill(count: int) -> None:
+    Job.objects.enqueue_many(JobSpec("benchmarks.nothing", {}) for _ in range(count))
+
+
+def execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def drain(db: Database, *, batch: int = 200) -> float:
+    """Claim and finish all pending jobs; return how many a second."""
+    worker_id, options = uuid4(), get_options()
+    count, started = 0, time.perf_counter()
+    while claims := claim_jobs(db, {"default": batch}, worker_id=worker_id):
+        moment = time.monotonic()
+        ends = [Ending(claim=c, outcome=Succeeded(), started=moment) for c in claims]
+        finish_attempts(db, ends, worker_id=worker_id, options=options)
+        count += len(claims)
+    return count / (time.perf_counter() - started)
+
+
+@contextmanager
+def own_connection(*, without: set[str] = frozenset()) -> Iterator[Database]:
+    """Open a worker's connection that lacks some of its session settings."""
+    session = {k: v for k, v in connections.SESSION.items() if k not in without}
+    with patch.object(connections, "SESSION", session):
+        db = connections.open_database("default", name="measure")
+    try:
+        yield db
+    finally:
+        connections.close_database(db)
+
+
+def drain_full_queue(db: Database) -> float:
+    """0001: statistics are right, only the way differs."""
+    execute("TRUNCATE jobqueue_job, jobqueue_attempt")
+    fill(JOBS)
+    execute("ANALYZE jobqueue_job")
+    return drain(db)
+
+
+def drain_after_quiet_time(db: Database) -> float:
+    """0002: the worker has planned its statements while the queue was nearly empty."""
+    execute("TRUNCATE jobqueue_job, jobqueue_attempt")
+    execute("ALTER TABLE jobqueue_job SET (autovacuum_enabled = off)")
+    fill(100)
+    execute("ANALYZE jobqueue_job")
+    drain(db, batch=10)
+    fill(JOBS)
+    return drain(db)
+
+
+def measure(title: str, ways: dict[str, Callable[[], float]]) -> None:
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            rates[name].append(way())
+    print(f"\n{title}: {JOBS:,} jobs, median of {ROUNDS}")
+    for name, found in rates.items():
+        spread = f"{min(found):,.0f} to {max(found):,.0f}"
+        print(f"  {name:34} {statistics.median(found):>8,.0f}/s  ({spread})")
+
+
+def on_own(way: Callable[[Database], float], *, without: set[str]) -> float:
+    with own_connection(without=without) as db:
+        return way(db)
+
+
+def on_django(*, is_portable: bool) -> float:
+    return drain_full_queue(Database(alias="default", is_portable=is_portable))
+
+
+measure(
+    "0001, hand-written and portable",
+    {
+        "hand-written, own connection": lambda: on_own(drain_full_queue, without=set()),
+        "hand-written, Django's connection": lambda: on_django(is_portable=False),
+        "portable, Django's connection": lambda: on_django(is_portable=True),
+    },
+)
+measure(
+    "0002, planner settings after a quiet time",
+    {
+        "all of them": lambda: on_own(drain_after_quiet_time, without=set()),
+        "generic plans only": lambda: on_own(
+            drain_after_quiet_time, without=JOIN_METHODS
+        ),
+        "none of them": lambda: on_own(drain_after_quiet_time, without=PLANNING),
+    },
+)
