@@ -3,12 +3,14 @@
 PYTHON ?= python3
 DEV := .venvs/dev/bin
 DEMO := .venvs/demo/bin
+DOCS := .venvs/docs/bin
 
 # Tests and linters must not depend on what the caller has exported for another project.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint format demo bench-quick clean dev-venv demo-venv
+.PHONY: help test test-quickstart lint format demo docs bench-quick clean
+.PHONY: dev-venv demo-venv docs-venv
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -31,11 +33,19 @@ format: dev-venv ## Let ruff repair and format the code
 demo: demo-venv ## Run the example project (DATABASE_URL=postgres://… for PostgreSQL)
 	@$(DEMO)/python example_project/demo.py $(ARGS)
 
+test-quickstart: dev-venv ## Follow the README in a fresh project, on both databases
+	@$(DEV)/python -m tests.postgres -- \
+		$(DEV)/python -m tests.quickstart.follow_readme $(ARGS)
+
+docs: docs-venv ## Build the documentation; warnings are errors
+	@$(DOCS)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench-quick: dev-venv ## Compare the worker with a bare psycopg loop
 	@$(DEV)/python -m tests.postgres --durable -- $(DEV)/python -m benchmarks.quick $(ARGS)
 
 clean: ## Remove the virtual environments and what the tools left behind
-	rm -rf .venvs .tox build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venvs .tox build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 dev-venv:
@@ -43,3 +53,6 @@ dev-venv:
 
 demo-venv:
 	@$(PYTHON) -m tests.venvs demo binary
+
+docs-venv:
+	@$(PYTHON) -m tests.venvs docs docs

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .context import JobContext
     from .exceptions import Cancel, Discard, JobTimeout, RateLimited, Snooze
     from .handlers import BaseHandler, handler, job
-    from .lifecycle.enqueue import EnqueueCounts, JobSpec
+    from .lifecycle.enqueue import JobSpec
+    from .lifecycle.enqueue_many import EnqueueCounts
     from .lifecycle.requeue import RequeueCounts
     from .models import DeadJob, Job
     from .outcomes import exponential, linear
@@ -22,7 +23,7 @@ _PLACES = {
     "Cancel": "exceptions",
     "DeadJob": "models",
     "Discard": "exceptions",
-    "EnqueueCounts": "lifecycle.enqueue",
+    "EnqueueCounts": "lifecycle.enqueue_many",
     "Job": "models",
     "JobContext": "context",
     "JobSpec": "lifecycle.enqueue",

@@ -12,6 +12,6 @@ class JobQueueConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .handlers import autodiscover
+        from .registry import autodiscover
 
         autodiscover()

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from . import handlers
+from . import registry
 from .options import read_options
 
 
@@ -48,9 +48,9 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
             hint="Rename one: @job('another.name').",
             id="jobqueue.E010",
         )
-        for name, first, second in handlers.duplicates
+        for name, first, second in registry.duplicates
     ]
-    for made in handlers.all_handlers().values():
+    for made in registry.all_handlers().values():
         for alias in made.databases:
             if alias not in settings.DATABASES:
                 found.append(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .lifecycle.enqueue import EnqueueCounts
+    from .lifecycle.enqueue_many import EnqueueCounts
     from .models import DeadJob
 
 

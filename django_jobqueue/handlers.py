@@ -1,8 +1,7 @@
-"""Handlers: @job on a function, @handler on a class, and the registry of both.
+"""Handlers: @job on a function, @handler on a class.
 
-A row names its handler; the registry is the only way from that name to code. Decorators
-register at import; apps.py imports every `jobs` and `tasks` module when Django is
-ready.
+The decorators check the options, make a Handler and register it. What a job needs to
+run (call, policy, signature) is asked of that Handler.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import update_wrapper
-from importlib import import_module
-from pkgutil import walk_packages
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,14 +23,12 @@ from typing import (
     overload,
 )
 
-from django.apps import apps
-from django.utils.module_loading import module_has_submodule
-
 from .context import JobContext
-from .exceptions import HandlerError, InvalidArguments, InvalidOption, UnknownJobType
+from .exceptions import HandlerError, InvalidArguments, InvalidOption
 from .joboptions import read_max_attempts, read_priority, read_timeout
 from .options import Options, check_queue_name
 from .outcomes import Backoff, BackoffCallable, RetryPolicy, exponential, read_backoff
+from .registry import find_app_label, register
 
 if TYPE_CHECKING:
     from .lifecycle.enqueue import JobSpec
@@ -302,45 +297,10 @@ def handler(name: str, **options: Any) -> Callable[[C], C]:
         if cls.execute is BaseHandler.execute:
             raise HandlerError(f"{cls.__name__} must define execute(self, params).")
         cls.handler = Handler(cls, name=name, **_check_options(name, options))
-        _register(cls.handler)
+        register(cls.handler)
         return cls
 
     return decorate
-
-
-_registry: dict[str, Handler[..., Any]] = {}
-# (name, where the first stands, where the second stands), for the system check.
-duplicates: list[tuple[str, str, str]] = []
-
-
-def get_handler(name: str) -> Handler[..., Any]:
-    """Return the handler of that name. Raises UnknownJobType."""
-    try:
-        return _registry[name]
-    except (KeyError, TypeError):
-        raise UnknownJobType(_describe_unknown(name)) from None
-
-
-def find_handler(name: str) -> Handler[..., Any] | None:
-    """Return the handler of that name, or None."""
-    return _registry.get(name)
-
-
-def all_handlers() -> dict[str, Handler[..., Any]]:
-    """Return every registered handler by name."""
-    return dict(sorted(_registry.items()))
-
-
-def autodiscover() -> None:
-    """Import the `jobs` and `tasks` modules, or packages, of every installed app."""
-    for config in apps.get_app_configs():
-        for name in ("jobs", "tasks"):
-            if config.module and module_has_submodule(config.module, name):
-                module = import_module(f"{config.name}.{name}")
-                for found in walk_packages(
-                    getattr(module, "__path__", ()), f"{module.__name__}."
-                ):
-                    import_module(found.name)
 
 
 def _register_function(
@@ -352,33 +312,10 @@ def _register_function(
             f"@handler."
         )
     if name is None:
-        name = f"{_find_app_label(function.__module__)}.{function.__name__}"
+        name = f"{find_app_label(function.__module__)}.{function.__name__}"
     made = Handler(function, name=name, **_check_options(name, options))
-    _register(made)
+    register(made)
     return made
-
-
-def _register(new: Handler[..., Any]) -> None:
-    known = _registry.setdefault(new.name, new)
-    if known is new:
-        return
-    is_same = known.function.__code__.co_firstlineno == (
-        new.function.__code__.co_firstlineno
-    )
-    if is_same and _place(known) == _place(new):
-        # The same module imported again, as a reloader does.
-        _registry[new.name] = new
-    else:
-        duplicates.append((new.name, _place(known), _place(new)))
-
-
-def _place(made: Handler[..., Any]) -> str:
-    return f"{made.target.__module__}.{made.target.__qualname__}"
-
-
-def _find_app_label(module: str) -> str:
-    config = apps.get_containing_app_config(module) if apps.apps_ready else None
-    return config.label if config else module
 
 
 def _check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -423,15 +360,3 @@ def _read_retry_on(
             for cls in classes
         }
     return dict.fromkeys(_read_classes("retry_on", value))
-
-
-def _describe_unknown(name: object) -> str:
-    near = difflib.get_close_matches(str(name), _registry, n=1)
-    if near:
-        hint = f"Did you mean {near[0]!r}?"
-    else:
-        hint = (
-            "Handlers are found in the `jobs` and `tasks` modules of the installed "
-            "apps; is the app in INSTALLED_APPS?"
-        )
-    return f"No handler is registered for the job type {name!r}. {hint}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .lifecycle.claim import Claim
     from .lifecycle.endings import Ending
-    from .lifecycle.rescue import Rescued
+    from .lifecycle.rescued import Rescued
 
 logger = logging.getLogger("django_jobqueue.jobs")
 worker_logger = logging.getLogger("django_jobqueue.worker")

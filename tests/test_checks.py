@@ -8,15 +8,15 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
-from django_jobqueue import handlers, job
+from django_jobqueue import job, registry
 from django_jobqueue.checks import check_handlers, check_options
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test what it registered."""
-    monkeypatch.setattr(handlers, "_registry", dict(handlers._registry))
-    monkeypatch.setattr(handlers, "duplicates", [])
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "duplicates", [])
 
 
 def told(found: list[CheckMessage]) -> list[tuple[str | None, str, str | None]]:

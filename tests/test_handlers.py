@@ -13,7 +13,7 @@ import pytest
 from django.test import modify_settings
 from django.utils import timezone
 
-from django_jobqueue import BaseHandler, JobContext, exponential, handler, handlers, job
+from django_jobqueue import BaseHandler, JobContext, exponential, handler, job, registry
 from django_jobqueue.exceptions import (
     HandlerError,
     InvalidArguments,
@@ -22,22 +22,22 @@ from django_jobqueue.exceptions import (
     InvalidTime,
     UnknownJobType,
 )
-from django_jobqueue.handlers import (
-    Handler,
+from django_jobqueue.handlers import Handler
+from django_jobqueue.options import make_options
+from django_jobqueue.registry import (
     all_handlers,
     autodiscover,
     find_handler,
     get_handler,
 )
-from django_jobqueue.options import make_options
 from tests.testapp.jobs import EmailHandler, add
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test what it registered."""
-    monkeypatch.setattr(handlers, "_registry", dict(handlers._registry))
-    monkeypatch.setattr(handlers, "duplicates", [])
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "duplicates", [])
 
 
 def make_context() -> JobContext:
@@ -444,7 +444,7 @@ def test_second_handler_of_a_name_is_noted_and_the_first_stays() -> None:
     def second() -> None: ...
 
     assert get_handler("handlers.twice") is first
-    [(name, one, two)] = handlers.duplicates
+    [(name, one, two)] = registry.duplicates
     assert name == "handlers.twice"
     assert one.endswith("first")
     assert two.endswith("second")
@@ -460,7 +460,7 @@ def test_module_imported_again_replaces_its_handlers() -> None:
     define()
     again = define()
     assert get_handler("handlers.reloaded") is again
-    assert handlers.duplicates == []
+    assert registry.duplicates == []
 
 
 @pytest.fixture

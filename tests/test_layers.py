@@ -19,7 +19,7 @@ LAYERS = [
     {"exceptions", "states", "failures"},
     {"options"},
     {"outcomes", "signals", "payloads", "context", "joboptions"},
-    {"handlers", "models"},
+    {"handlers", "models", "registry"},
     {"lifecycle"},
     {"schedules", "limits", "breaker", "steps", "events", "workflows"}
     | {"metrics", "stats", "tracing", "health", "explain", "doctor"},
@@ -37,6 +37,7 @@ UPWARD_IMPORTS = {
     ("models.job", "lifecycle.cancel"),
     ("models.job", "lifecycle.change"),
     ("models.job", "lifecycle.enqueue"),
+    ("models.job", "lifecycle.enqueue_many"),
     ("models.job", "lifecycle.wait"),
 }
 

@@ -34,7 +34,7 @@ def make_venv(name: str, *, extras: str, python: str, django: str = "") -> Path:
         return inside
     print(f"Making .venvs/{name} …", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
-    _create(directory, python)
+    create_venv(directory, python)
     requirements = ["--editable", f"{ROOT}[{extras}]"]
     if django:
         requirements.append(f"Django~={django}.0")
@@ -106,7 +106,7 @@ def _pyenv_roots() -> Iterator[Path]:
     yield Path.home() / ".pyenv"
 
 
-def _create(directory: Path, python: str) -> None:
+def create_venv(directory: Path, python: str) -> None:
     code = "import ensurepip, venv"
     if subprocess.run([python, "-c", code], capture_output=True).returncode == 0:
         _run([python, "-m", "venv", str(directory)])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import assert_never
+from typing import TypeAlias, assert_never
+from uuid import UUID
 
 from ..failures import UNSTORABLE, Failure
 from ..outcomes import Cancelled, Died, GivenBack, Outcome, Retried, Succeeded
 from ..states import AttemptOutcome, JobStatus
 from .claim import Claim
+
+# (id, queue and rank if it became pending) of the rows that a statement wrote.
+Written: TypeAlias = list[tuple[UUID, str | None, int | None]]
 
 
 @dataclass(slots=True, kw_only=True)

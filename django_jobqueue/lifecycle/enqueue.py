@@ -8,29 +8,25 @@ the index (ON CONFLICT), so that no call ever aborts the caller's transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, connections
+from django.db import IntegrityError
 from django.db.models import Q
 
-from ..exceptions import InvalidOption, JobQueueError, UniqueKeyBusy
-from ..handlers import get_handler
+from ..exceptions import InvalidOption, UniqueKeyBusy
 from ..joboptions import JobOptions, read_job_options
 from ..models import Job
 from ..models.record import make_id
 from ..options import Options, get_options
 from ..payloads import dump_payload
+from ..registry import get_handler
 from ..states import JobStatus
 from .database import Database, count_microseconds, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
 
-CHUNK = 1000
 TRIES = 3
 
 
@@ -49,19 +45,6 @@ class JobSpec:
 
     def __repr__(self) -> str:
         return f"<JobSpec {self.job_type} {self.id}>"
-
-
-@dataclass(frozen=True, slots=True)
-class EnqueueCounts:
-    """How many jobs were made, and how many live ones already had the unique key."""
-
-    created: int = 0
-    existing: int = 0
-
-    def __add__(self, other: EnqueueCounts) -> EnqueueCounts:
-        return EnqueueCounts(
-            self.created + other.created, self.existing + other.existing
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +96,6 @@ def _find_existing(db: Database, new: NewJob) -> Job | None:
     return found
 
 
-def enqueue_jobs(
-    specs: Iterable[JobSpec], *, atomic: bool = False, db: Database | None = None
-) -> EnqueueCounts:
-    """Insert any number of jobs in chunks, in constant memory."""
-    options = get_options()
-    db = db or Database(alias=options.database)
-    counts = EnqueueCounts()
-    started = 0
-    with db.atomic() if atomic else nullcontext():
-        for chunk in _read_chunks(specs):
-            try:
-                news = _check_chunk(chunk, options, start=started)
-                counts += _insert_chunk(db, news, options)
-            except IntegrityError as cause:
-                error = InvalidOption(
-                    "A JobSpec of this chunk was enqueued before: its id is taken. "
-                    "Make a new JobSpec for each job."
-                )
-                error.counts = EnqueueCounts() if atomic else counts
-                raise error from cause
-            except JobQueueError as error:
-                # Rolled back as a whole: nothing of it was written.
-                error.counts = EnqueueCounts() if atomic else counts
-                raise
-            started += len(chunk)
-    return counts
-
-
 def check_spec(spec: JobSpec, options: Options) -> NewJob:
     """Check everything about one job. Raises a JobQueueError, touches no database."""
     if not isinstance(spec, JobSpec):
@@ -160,24 +115,6 @@ def check_spec(spec: JobSpec, options: Options) -> NewJob:
         handler.priority if given.priority is None else given.priority,
         given,
     )
-
-
-def _read_chunks(specs: Iterable[JobSpec]) -> Iterator[list[JobSpec]]:
-    """Read each chunk whole before it is sent: the generator may query as well."""
-    iterator = iter(specs)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
-
-
-def _check_chunk(chunk: list[JobSpec], options: Options, *, start: int) -> list[NewJob]:
-    news = []
-    for index, spec in enumerate(chunk, start):
-        try:
-            news.append(check_spec(spec, options))
-        except JobQueueError as error:
-            error.index = index
-            raise
-    return news
 
 
 INSERT_JOB = """
@@ -251,7 +188,7 @@ def _insert_postgres(
             "delay": given.delay,
             "max_attempts": given.max_attempts,
             "timeout": given.timeout,
-            "backoff": _dump_backoff(given),
+            "backoff": dump_backoff(given),
             "unique_key": given.unique_key,
             "expires_at": given.expires_at,
             "tags": given.tags,
@@ -264,7 +201,7 @@ def _insert_postgres(
 def _insert_portable(
     db: Database, new: NewJob, options: Options, now: datetime | None
 ) -> Job | None:
-    job = _plan_job(db, new, db.read_clock(now), options)
+    job = plan_job(db, new, db.read_clock(now), options)
     rows = Job.objects.using(db.alias)
     if new.options.unique_key is not None:
         # In one transaction: a quick worker may end and remove the job between the two.
@@ -280,8 +217,9 @@ def _insert_portable(
     return job
 
 
-def _plan_job(db: Database, new: NewJob, now: datetime, options: Options) -> Job:
-    run_at = _find_run_at(new, now)
+def plan_job(db: Database, new: NewJob, now: datetime, options: Options) -> Job:
+    """Build the row to be inserted, its status and rank included."""
+    run_at = find_run_at(new, now)
     rank = make_rank(run_at, now, priority=new.priority, aging=options.aging)
     status = JobStatus.SCHEDULED if run_at > now else JobStatus.PENDING
     return _make_job(db, new, status, rank, run_at, now)
@@ -323,223 +261,12 @@ def _make_job(
     return job
 
 
-def _dump_backoff(given: JobOptions) -> str | None:
+def dump_backoff(given: JobOptions) -> str | None:
+    """Return the JSON text of Job.backoff."""
     return None if given.backoff is None else json.dumps(given.backoff.dump())
 
 
-def _insert_chunk(db: Database, news: list[NewJob], options: Options) -> EnqueueCounts:
-    """Insert one chunk, in a transaction of its own if the caller has none."""
-    now = db.read_clock(None)
-    with db.atomic():
-        if not db.is_postgres:
-            return _insert_chunk_portable(db, news, options, now=now)
-        keyed = [new for new in news if new.options.unique_key is not None]
-        plain = [new for new in news if new.options.unique_key is None]
-        _copy_jobs(db, plain, options, now=now)
-        created = _insert_keyed_jobs(db, keyed, options, now=now)
-        _notify_chunk(db, news, options, now=now)
-        return EnqueueCounts(len(plain) + created, len(keyed) - created)
-
-
-def _notify_chunk(
-    db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> None:
-    """Say the best of each queue, and what is due first."""
-    best: dict[str, int] = {}
-    delays = []
-    for new in news:
-        run_at = _find_run_at(new, now)
-        if run_at > now:
-            delays.append(run_at - now)
-        else:
-            best[new.queue] = max(new.priority, best.get(new.queue, new.priority))
-    for queue, priority in best.items():
-        rank = make_rank(now, now, priority=priority, aging=options.aging)
-        notify_on_commit(db.alias, queue, rank)
-    if delays:
-        notify_due_on_commit(db.alias, min(delays).total_seconds())
-
-
-def _find_run_at(new: NewJob, now: datetime) -> datetime:
+def find_run_at(new: NewJob, now: datetime) -> datetime:
+    """Return when the job is due: as asked, or now."""
     given = new.options
     return given.run_at or (now + given.delay if given.delay else now)
-
-
-def _insert_chunk_portable(
-    db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> EnqueueCounts:
-    jobs = [_plan_job(db, new, now, options) for new in news]
-    rows = Job.objects.using(db.alias)
-    keyed = [job for job in jobs if job.unique_key is not None]
-    plain = [job for job in jobs if job.unique_key is None]
-    rows.bulk_create(plain)
-    rows.bulk_create(keyed, ignore_conflicts=True)
-    created = sum(
-        rows.filter(pk__in=[job.pk for job in keyed[start : start + 500]]).count()
-        for start in range(0, len(keyed), 500)
-    )
-    return EnqueueCounts(len(plain) + created, len(keyed) - created)
-
-
-COPY_JOBS = """
-    COPY jobqueue_job (
-        id,
-        job_type,
-        queue,
-        payload,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta
-    )
-    FROM STDIN
-"""
-
-
-def _copy_jobs(
-    db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> None:
-    if not news:
-        return
-    with connections[db.alias].cursor() as cursor, cursor.copy(COPY_JOBS) as copy:
-        for row in _plan_rows(news, options, now=now):
-            copy.write_row(row)
-
-
-INSERT_KEYED_JOBS = """
-    INSERT INTO jobqueue_job (
-        id,
-        job_type,
-        queue,
-        payload,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta,
-        unique_key
-    )
-    SELECT
-        id,
-        job_type,
-        queue,
-        payload::jsonb,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff::jsonb,
-        created_at,
-        expires_at,
-        tags::jsonb,
-        meta::jsonb,
-        unique_key
-    FROM unnest(
-        %(ids)s::uuid[],
-        %(job_types)s::text[],
-        %(queues)s::text[],
-        %(payloads)s::text[],
-        %(statuses)s::text[],
-        %(priorities)s::smallint[],
-        %(ranks)s::bigint[],
-        %(run_ats)s::timestamptz[],
-        %(max_attempts)s::integer[],
-        %(timeouts)s::interval[],
-        %(backoffs)s::text[],
-        %(created_ats)s::timestamptz[],
-        %(expires_ats)s::timestamptz[],
-        %(tags)s::text[],
-        %(metas)s::text[],
-        %(unique_keys)s::text[]
-    ) AS new (
-        id,
-        job_type,
-        queue,
-        payload,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta,
-        unique_key
-    )
-    ORDER BY job_type, unique_key
-    ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
-    RETURNING id
-"""
-KEYED_PARAMETERS = (
-    "ids",
-    "job_types",
-    "queues",
-    "payloads",
-    "statuses",
-    "priorities",
-    "ranks",
-    "run_ats",
-    "max_attempts",
-    "timeouts",
-    "backoffs",
-    "created_ats",
-    "expires_ats",
-    "tags",
-    "metas",
-)
-
-
-def _insert_keyed_jobs(
-    db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> int:
-    """Insert the jobs with a unique key; the order keeps two bulks from a deadlock."""
-    if not news:
-        return 0
-    columns = zip(*_plan_rows(news, options, now=now), strict=True)
-    parameters = dict(zip(KEYED_PARAMETERS, map(list, columns), strict=True))
-    parameters["unique_keys"] = [new.options.unique_key for new in news]
-    return len(db.execute(INSERT_KEYED_JOBS, parameters))
-
-
-def _plan_rows(
-    news: list[NewJob], options: Options, *, now: datetime
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of each row, in the order of the columns above."""
-    for new in news:
-        given = new.options
-        run_at = _find_run_at(new, now)
-        yield (
-            new.id,
-            new.job_type,
-            new.queue,
-            new.payload,
-            "scheduled" if run_at > now else "pending",
-            new.priority,
-            make_rank(run_at, now, priority=new.priority, aging=options.aging),
-            run_at,
-            given.max_attempts,
-            given.timeout,
-            _dump_backoff(given),
-            now,
-            given.expires_at,
-            given.tags or "[]",
-            given.meta or "{}",
-        )

@@ -18,8 +18,9 @@ from ..exceptions import LeaseLost
 from ..options import Options
 from ..outcomes import Died, Succeeded
 from ..states import JobStatus
+from .bury import write_died
 from .database import Database, count_microseconds
-from .endings import Ending, Move, plan_move, simplify
+from .endings import Ending, Move, Written, plan_move, simplify
 from .finish_portable import finish_portable
 
 
@@ -69,7 +70,7 @@ def finish_attempts(
     _write_batch(db, quick, report, write_quick, kept if is_kept else shared)
     aging = count_microseconds(options.aging)
     _write_batch(db, moved, report, _write_moved, {**kept, "aging": aging})
-    _write_batch(db, died, report, _write_died, shared)
+    _write_batch(db, died, report, write_died, shared)
     return report
 
 
@@ -135,9 +136,7 @@ def _read_retention(options: Options) -> dict[str, timedelta | None]:
     }
 
 
-# (id, queue, rank if it became pending) of the rows that were written.
-_Written = list[tuple[UUID, str | None, int | None]]
-_Write = Callable[[Database, Sequence[Ending], Mapping[str, Any]], _Written]
+_Write = Callable[[Database, Sequence[Ending], Mapping[str, Any]], Written]
 
 
 def _write_batch(
@@ -162,7 +161,7 @@ def _write_batch(
             _write_batch(db, endings[middle:], report, write, shared)
             return
         [ending] = endings
-        written = (_write_died if isinstance(ending.outcome, Died) else _write_moved)(
+        written = (write_died if isinstance(ending.outcome, Died) else _write_moved)(
             db, [simplify(ending)], {"aging": 0, **shared}
         )
     done = {id for id, _, _ in written}
@@ -224,7 +223,7 @@ WRITE_SUCCEEDED = """
 
 def _write_succeeded(
     db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> _Written:
+) -> Written:
     parameters = {
         **shared,
         "ids": [ending.claim.id for ending in endings],
@@ -258,7 +257,7 @@ DELETE_SUCCEEDED = """
 
 def _delete_succeeded(
     db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> _Written:
+) -> Written:
     """RETENTION 0: a success leaves nothing behind."""
     parameters = {
         "worker_id": shared["worker_id"],
@@ -399,7 +398,7 @@ WRITE_MOVED = """
 
 def _write_moved(
     db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> _Written:
+) -> Written:
     moves: list[Move] = [plan_move(ending.outcome) for ending in endings]  # type: ignore[arg-type]
     parameters = {
         **shared,
@@ -420,182 +419,6 @@ def _write_moved(
         "tracebacks": [move.failure.traceback for move in moves],
     }
     return db.execute(WRITE_MOVED, parameters)
-
-
-WRITE_DIED = """
-    WITH clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    ),
-    ended AS MATERIALIZED (
-        SELECT given.*
-        FROM unnest(
-            %(ids)s::uuid[],
-            %(tokens)s::bigint[],
-            %(reasons)s::text[],
-            %(errors)s::text[],
-            %(fingerprints)s::text[],
-            %(ages)s::float8[],
-            %(numbers)s::integer[],
-            %(labels)s::text[],
-            %(exception_classes)s::text[],
-            %(messages)s::text[],
-            %(tracebacks)s::text[]
-        ) AS given (
-            id,
-            token,
-            reason,
-            error,
-            fingerprint,
-            age,
-            number,
-            label,
-            exception_class,
-            message,
-            traceback
-        )
-        CROSS JOIN LATERAL (
-            SELECT job.id
-            FROM jobqueue_job AS job
-            WHERE
-                job.id = given.id
-                AND job.lease_token = given.token
-                AND job.status = 'running'
-                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
-            FOR UPDATE SKIP LOCKED
-        ) AS owned
-    ),
-    removed AS (
-        DELETE FROM jobqueue_job
-        WHERE id = ANY(ARRAY(SELECT id FROM ended))
-        RETURNING
-            id,
-            job_type,
-            queue,
-            payload,
-            args,
-            priority,
-            run_at,
-            attempts,
-            max_attempts,
-            crashes,
-            lost,
-            given_back,
-            lease_token,
-            timeout,
-            backoff,
-            created_at,
-            claimed_at,
-            unknown_since,
-            isolate,
-            unique_key,
-            concurrency_key,
-            expires_at,
-            progress,
-            tags,
-            meta
-    ),
-    buried AS (
-        INSERT INTO jobqueue_deadjob (
-            id,
-            job_type,
-            queue,
-            payload,
-            args,
-            priority,
-            run_at,
-            attempts,
-            max_attempts,
-            crashes,
-            lost,
-            given_back,
-            lease_token,
-            timeout,
-            backoff,
-            created_at,
-            claimed_at,
-            unknown_since,
-            isolate,
-            unique_key,
-            concurrency_key,
-            expires_at,
-            progress,
-            tags,
-            meta,
-            finished_by,
-            started_at,
-            error,
-            reason,
-            fingerprint,
-            died_at
-        )
-        SELECT
-            removed.*,
-            %(worker_id)s::uuid,
-            clock.now - ended.age * interval '1 second',
-            ended.error,
-            ended.reason,
-            ended.fingerprint,
-            clock.now
-        FROM removed
-        JOIN ended ON ended.id = removed.id
-        CROSS JOIN clock
-        RETURNING id
-    ),
-    noted AS (
-        INSERT INTO jobqueue_attempt (
-            job_id,
-            lease_token,
-            number,
-            worker_id,
-            started_at,
-            finished_at,
-            outcome,
-            exception_class,
-            message,
-            traceback
-        )
-        SELECT
-            ended.id,
-            ended.token,
-            ended.number,
-            %(worker_id)s::uuid,
-            clock.now - ended.age * interval '1 second',
-            clock.now,
-            ended.label,
-            ended.exception_class,
-            ended.message,
-            ended.traceback
-        FROM ended
-        JOIN buried ON buried.id = ended.id
-        CROSS JOIN clock
-        ON CONFLICT (job_id, lease_token) DO NOTHING
-    )
-    SELECT id, NULL, NULL
-    FROM buried
-"""
-
-
-def _write_died(
-    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> _Written:
-    deaths = [ending.outcome for ending in endings if isinstance(ending.outcome, Died)]
-    failures = [death.failure for death in deaths]
-    parameters = {
-        "worker_id": shared["worker_id"],
-        "now": shared["now"],
-        "ids": [ending.claim.id for ending in endings],
-        "tokens": [ending.claim.lease_token for ending in endings],
-        "reasons": [str(death.reason) for death in deaths],
-        "errors": [failure.short for failure in failures],
-        "fingerprints": [failure.fingerprint for failure in failures],
-        "ages": [ending.age for ending in endings],
-        "numbers": [ending.claim.attempt for ending in endings],
-        "labels": [str(death.label) for death in deaths],
-        "exception_classes": [failure.exception_class for failure in failures],
-        "messages": [failure.message for failure in failures],
-        "tracebacks": [failure.traceback for failure in failures],
-    }
-    return db.execute(WRITE_DIED, parameters)
 
 
 READ_ENDS = """

@@ -13,25 +13,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db import DatabaseError
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from ..models import Attempt, DeadJob, Job
-from ..models.record import JobRecord
 from ..options import Options
 from ..outcomes import Died, Succeeded, is_database_trouble
 from ..states import ENDED, JobStatus
+from .bury import bury_portable
 from .database import Database, make_rank
 from .endings import Ending, plan_move, simplify
 
 if TYPE_CHECKING:
     from .finish import FinishReport
-
-_NOT_COPIED = {"error", "started_at", "finished_by"}
-COPIED = [
-    column.attname
-    for column in JobRecord._meta.fields
-    if column.attname not in _NOT_COPIED
-]
 
 
 def finish_portable(
@@ -78,8 +71,17 @@ def _finish(
     age = ending.age
     started_at = None if age is None else now - timedelta(seconds=age)
     if isinstance(ending.outcome, Died):
-        _bury(db, job, ending.outcome, started_at, now)
         outcome, failure = str(ending.outcome.label), ending.outcome.failure
+        bury_portable(
+            db,
+            job,
+            now=now,
+            finished_by=worker_id,
+            started_at=started_at,
+            error=failure.short,
+            reason=ending.outcome.reason,
+            fingerprint=failure.fingerprint,
+        )
     else:
         move = plan_move(ending.outcome)
         outcome, failure = str(move.label), move.failure
@@ -144,27 +146,6 @@ def _plan_columns(
     if move.status != JobStatus.PENDING:
         rank = job.rank
     return columns | {"run_at": run_at, "rank": rank}
-
-
-def _bury(
-    db: Database, job: Job, death: Died, started_at: datetime | None, now: datetime
-) -> None:
-    copied = {name: getattr(job, name) for name in COPIED}
-    DeadJob.objects.using(db.alias).bulk_create(
-        [
-            DeadJob(
-                **copied,
-                finished_by=job.worker_id,
-                started_at=started_at,
-                error=death.failure.short,
-                reason=death.reason,
-                fingerprint=death.failure.fingerprint,
-                died_at=now,
-            )
-        ]
-    )
-    rows: QuerySet[Job] = Job.objects.using(db.alias).filter(pk=job.pk)
-    rows.delete()
 
 
 def _settle(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..handlers import find_handler
 from ..joboptions import JobOptions, read_job_options
 from ..models import DeadJob, Job
 from ..models.record import JobRecord
 from ..options import Options, get_options
 from ..payloads import dump_payload
+from ..registry import find_handler
 from ..states import JobStatus
 from .database import Database, make_rank
 from .notify import notify_due_on_commit, notify_on_commit

@@ -9,43 +9,24 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import F, Q
+from django.db.models import Q
 
-from ..models import Attempt, DeadJob, Job, WorkerHeartbeat
+from ..models import Job, WorkerHeartbeat
 from ..options import Options
-from ..outcomes import exponential
-from ..states import AttemptOutcome, DeadReason, JobStatus
-from .database import Database, count_microseconds, make_rank
-from .finish_portable import COPIED
+from .bury import bury_lost_jobs
+from .database import Database, count_microseconds
+from .rescue_portable import rescue_portable
+from .rescued import LIMIT, MESSAGE, Rescued
 
-LIMIT = 500
 # How long the row of a dead worker stays for people to see.
 KEEP_SILENT = timedelta(hours=1)
 # On SQLite a live process may be kept from beating by one long transaction.
 SPARED_TTLS = 20
-MESSAGE = "The worker that ran this job was not heard of again."
-
-
-@dataclass(frozen=True, slots=True)
-class Rescued:
-    """One job taken from a worker that is gone."""
-
-    id: UUID
-    job_type: str
-    queue: str
-    worker_id: UUID
-    attempt: int
-    lost: int
-    # The rank if it is pending again, else None: scheduled after a delay, or dead.
-    rank: int | None
-    is_dead: bool
-    error: str = f"WorkerLost: {MESSAGE}"
 
 
 def rescue_jobs(
@@ -64,7 +45,7 @@ def rescue_jobs(
     if not silent:
         return []
     if not db.is_postgres:
-        return _rescue_portable(db, silent, options, run_once, now)
+        return rescue_portable(db, silent, options, run_once, now)
     parameters = {
         "workers": silent,
         "ttl": options.heartbeat_ttl,
@@ -75,7 +56,7 @@ def rescue_jobs(
         "now": now,
     }
     aging = count_microseconds(options.aging)
-    dead = db.execute(BURY_LOST_JOBS, parameters)
+    dead = bury_lost_jobs(db, parameters)
     back = db.execute(RESCUE_JOBS, {**parameters, "aging": aging})
     return [Rescued(*row) for row in [*dead, *back]]
 
@@ -243,286 +224,6 @@ RESCUE_JOBS = """
     FROM moved
     JOIN taken ON taken.id = moved.id
 """
-
-BURY_LOST_JOBS = """
-    WITH clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    ),
-    silent AS MATERIALIZED (
-        SELECT worker.id
-        FROM jobqueue_workerheartbeat AS worker
-        WHERE
-            worker.id = ANY(%(workers)s::uuid[])
-            AND worker.last_seen_at < (SELECT now FROM clock) - %(ttl)s::interval
-        ORDER BY worker.id
-        FOR NO KEY UPDATE SKIP LOCKED
-    ),
-    gone AS MATERIALIZED (
-        SELECT id
-        FROM silent
-        UNION ALL
-        SELECT orphan.id
-        FROM unnest(%(workers)s::uuid[]) AS orphan (id)
-        WHERE NOT EXISTS (
-            SELECT 1
-            FROM jobqueue_workerheartbeat AS worker
-            WHERE worker.id = orphan.id
-        )
-    ),
-    taken AS MATERIALIZED (
-        SELECT job.id, job.worker_id
-        FROM jobqueue_job AS job
-        WHERE
-            job.worker_id = ANY(ARRAY(SELECT id FROM gone))
-            AND job.status = 'running'
-            AND (
-                job.lost + 1 >= %(max_lost)s::integer
-                OR coalesce(
-                    job.max_attempts = 1,
-                    job.job_type = ANY(%(run_once)s::text[])
-                )
-            )
-        ORDER BY job.id
-        LIMIT %(limit)s::integer
-        FOR UPDATE SKIP LOCKED
-    ),
-    removed AS (
-        DELETE FROM jobqueue_job
-        WHERE id = ANY(ARRAY(SELECT id FROM taken))
-        RETURNING
-            id,
-            job_type,
-            queue,
-            payload,
-            args,
-            priority,
-            run_at,
-            attempts,
-            max_attempts,
-            crashes,
-            lost,
-            given_back,
-            lease_token,
-            timeout,
-            backoff,
-            created_at,
-            claimed_at,
-            unknown_since,
-            isolate,
-            unique_key,
-            concurrency_key,
-            expires_at,
-            progress,
-            tags,
-            meta
-    ),
-    buried AS (
-        INSERT INTO jobqueue_deadjob (
-            id,
-            job_type,
-            queue,
-            payload,
-            args,
-            priority,
-            run_at,
-            attempts,
-            max_attempts,
-            crashes,
-            lost,
-            given_back,
-            lease_token,
-            timeout,
-            backoff,
-            created_at,
-            claimed_at,
-            unknown_since,
-            isolate,
-            unique_key,
-            concurrency_key,
-            expires_at,
-            progress,
-            tags,
-            meta,
-            error,
-            reason,
-            died_at
-        )
-        SELECT
-            removed.id,
-            removed.job_type,
-            removed.queue,
-            removed.payload,
-            removed.args,
-            removed.priority,
-            removed.run_at,
-            removed.attempts,
-            removed.max_attempts,
-            removed.crashes,
-            removed.lost + 1,
-            removed.given_back,
-            removed.lease_token + 1,
-            removed.timeout,
-            removed.backoff,
-            removed.created_at,
-            removed.claimed_at,
-            removed.unknown_since,
-            removed.isolate,
-            removed.unique_key,
-            removed.concurrency_key,
-            removed.expires_at,
-            removed.progress,
-            removed.tags,
-            removed.meta,
-            'WorkerLost: ' || %(message)s::text,
-            'lost',
-            (SELECT now FROM clock)
-        FROM removed
-        RETURNING id
-    ),
-    noted AS (
-        INSERT INTO jobqueue_attempt (
-            job_id,
-            lease_token,
-            number,
-            worker_id,
-            started_at,
-            outcome,
-            exception_class,
-            message
-        )
-        SELECT
-            removed.id,
-            removed.lease_token,
-            removed.attempts,
-            taken.worker_id,
-            removed.claimed_at,
-            'lost',
-            'WorkerLost',
-            %(message)s::text
-        FROM removed
-        JOIN taken ON taken.id = removed.id
-        ON CONFLICT (job_id, lease_token) DO NOTHING
-    )
-    SELECT
-        removed.id,
-        removed.job_type,
-        removed.queue,
-        taken.worker_id,
-        removed.attempts,
-        removed.lost + 1,
-        NULL::bigint,
-        true
-    FROM removed
-    JOIN buried ON buried.id = removed.id
-    JOIN taken ON taken.id = removed.id
-"""
-
-
-def _rescue_portable(
-    db: Database,
-    silent: list[UUID],
-    options: Options,
-    run_once: Sequence[str],
-    now: datetime | None,
-) -> list[Rescued]:
-    now = db.read_clock(now)
-    rescued = []
-    with db.atomic():
-        gone = _lock_gone(db, silent, now - options.heartbeat_ttl)
-        owned = Job.objects.using(db.alias).filter(
-            worker_id__in=gone, status=JobStatus.RUNNING
-        )
-        for job in db.lock_rows(owned.order_by("id"))[:LIMIT]:
-            _note_loss(db, job, now)
-            if _is_used_up(job, options, run_once):
-                rescued.append(_bury_lost(db, job, now))
-            else:
-                rescued.append(_take_back(db, job, options, now))
-    return rescued
-
-
-def _lock_gone(db: Database, silent: list[UUID], limit: datetime) -> Iterable[UUID]:
-    workers = WorkerHeartbeat.objects.using(db.alias)
-    known = set(workers.filter(pk__in=silent).values_list("pk", flat=True))
-    still = workers.filter(pk__in=silent, last_seen_at__lt=limit).order_by("pk")
-    locked = {worker.pk for worker in db.lock_rows(still)}
-    return locked | (set(silent) - known)
-
-
-def _is_used_up(job: Job, options: Options, run_once: Sequence[str]) -> bool:
-    if job.lost + 1 >= options.max_lost:
-        return True
-    if job.max_attempts is not None:
-        return job.max_attempts == 1
-    return job.job_type in run_once
-
-
-def _take_back(db: Database, job: Job, options: Options, now: datetime) -> Rescued:
-    is_first = job.lost == 0
-    delay = timedelta() if is_first else exponential(2, 300).delay(job.lost, jitter=1)
-    rank = make_rank(now, now, priority=job.priority, aging=options.aging)
-    Job.objects.using(db.alias).filter(pk=job.pk).update(
-        status=JobStatus.PENDING if is_first else JobStatus.SCHEDULED,
-        lease_token=F("lease_token") + 1,
-        attempts=F("attempts") - 1,
-        lost=F("lost") + 1,
-        worker_id=None,
-        error=f"WorkerLost: {MESSAGE}",
-        run_at=now + delay,
-        rank=rank,
-    )
-    return _describe(job, rank=rank if is_first else None, is_dead=False)
-
-
-def _bury_lost(db: Database, job: Job, now: datetime) -> Rescued:
-    copied = {name: getattr(job, name) for name in COPIED}
-    copied |= {"lost": job.lost + 1, "lease_token": job.lease_token + 1}
-    DeadJob.objects.using(db.alias).bulk_create(
-        [
-            DeadJob(
-                **copied,
-                error=f"WorkerLost: {MESSAGE}",
-                reason=DeadReason.LOST,
-                died_at=now,
-            )
-        ]
-    )
-    Job.objects.using(db.alias).filter(pk=job.pk).delete()
-    return _describe(job, rank=None, is_dead=True)
-
-
-def _note_loss(db: Database, job: Job, now: datetime) -> None:
-    Attempt.objects.using(db.alias).bulk_create(
-        [
-            Attempt(
-                job_id=job.pk,
-                lease_token=job.lease_token,
-                number=job.attempts,
-                worker_id=job.worker_id,
-                started_at=job.claimed_at,
-                finished_at=now,
-                outcome=AttemptOutcome.LOST,
-                exception_class="WorkerLost",
-                message=MESSAGE,
-            )
-        ],
-        ignore_conflicts=True,
-    )
-
-
-def _describe(job: Job, *, rank: int | None, is_dead: bool) -> Rescued:
-    assert job.worker_id is not None
-    return Rescued(
-        id=job.pk,
-        job_type=job.job_type,
-        queue=job.queue,
-        worker_id=job.worker_id,
-        attempt=job.attempts,
-        lost=job.lost + 1,
-        rank=rank,
-        is_dead=is_dead,
-    )
-
 
 FORGET_SILENT_WORKERS = """
     DELETE FROM jobqueue_workerheartbeat AS worker

@@ -19,7 +19,8 @@ from ..states import ENDED, CancelResult, JobStatus
 from .record import JobRecord, get_alias
 
 if TYPE_CHECKING:
-    from ..lifecycle.enqueue import EnqueueCounts, JobSpec
+    from ..lifecycle.enqueue import JobSpec
+    from ..lifecycle.enqueue_many import EnqueueCounts
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -85,7 +86,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         Outside a transaction the chunks commit one by one, unless `atomic`. A bad spec
         raises its JobQueueError with `.index` and `.counts` of what was written.
         """
-        from ..lifecycle.enqueue import enqueue_jobs
+        from ..lifecycle.enqueue_many import enqueue_jobs
 
         return enqueue_jobs(specs, atomic=atomic)
 

@@ -12,8 +12,8 @@ from django.db.models import JSONField
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from ..handlers import find_handler
 from ..options import get_options
+from ..registry import find_handler
 
 _clock_lock = threading.Lock()
 _last_tick = 0

@@ -24,7 +24,7 @@ from django.utils import timezone
 from ..context import JobContext
 from ..exceptions import Interruption, JobTimeout
 from ..failures import Failure
-from ..handlers import Handler, find_handler
+from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
@@ -40,6 +40,7 @@ from ..outcomes import (
     load_backoff,
 )
 from ..payloads import dump_result
+from ..registry import find_handler
 from ..states import AttemptOutcome, DeadReason
 from .connections import tidy_connections
 from .held import HeldJob

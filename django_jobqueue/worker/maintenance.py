@@ -12,12 +12,13 @@ from uuid import UUID
 
 from django.db import connections
 
-from ..handlers import all_handlers
 from ..lifecycle.database import Database
 from ..lifecycle.notify import notify_due, notify_pending
 from ..lifecycle.prune import BATCH, prune_jobs
-from ..lifecycle.rescue import LIMIT, forget_silent_workers, rescue_jobs
+from ..lifecycle.rescue import forget_silent_workers, rescue_jobs
+from ..lifecycle.rescued import LIMIT
 from ..options import Options
+from ..registry import all_handlers
 from ..signals import report_rescued
 from .claimer import Claimer
 from .heartbeat import Heartbeat

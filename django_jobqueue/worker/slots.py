@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ..handlers import find_handler
 from ..lifecycle.endings import Ending
+from ..registry import find_handler
 from .attempt import Bench, run_attempt
 from .connections import close_idle_connections
 from .coroutines import Coroutines

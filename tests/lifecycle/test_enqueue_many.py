@@ -23,7 +23,8 @@ from django_jobqueue.exceptions import (
     UnknownJobType,
 )
 from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.enqueue import CHUNK, enqueue_job, enqueue_jobs
+from django_jobqueue.lifecycle.enqueue import enqueue_job
+from django_jobqueue.lifecycle.enqueue_many import CHUNK, enqueue_jobs
 from tests.testapp.jobs import EmailHandler, add, nothing
 from tests.testapp.models import Effect
 

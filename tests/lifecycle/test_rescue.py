@@ -13,11 +13,8 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
 from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.rescue import (
-    MESSAGE,
-    forget_silent_workers,
-    rescue_jobs,
-)
+from django_jobqueue.lifecycle.rescue import forget_silent_workers, rescue_jobs
+from django_jobqueue.lifecycle.rescued import MESSAGE
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import Options
 from tests.factories import make_job, make_worker

@@ -17,12 +17,13 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from django_jobqueue.lifecycle.bury import WRITE_DIED
 from django_jobqueue.lifecycle.claim import (
     CLAIM_JOBS,
     FIND_NEXT_DUE,
     FIND_PENDING_QUEUES,
 )
-from django_jobqueue.lifecycle.finish import WRITE_DIED, WRITE_MOVED, WRITE_SUCCEEDED
+from django_jobqueue.lifecycle.finish import WRITE_MOVED, WRITE_SUCCEEDED
 from django_jobqueue.lifecycle.progress import WRITE_PROGRESS
 from django_jobqueue.lifecycle.promote import PROMOTE_JOBS
 from django_jobqueue.lifecycle.reconcile import READ_OWNED_JOBS

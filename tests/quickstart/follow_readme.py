@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.venvs import _create as create_venv
+from tests.venvs import create_venv
 from tests.venvs import default_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent

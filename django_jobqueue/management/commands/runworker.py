@@ -17,9 +17,9 @@ from django.db.migrations.loader import MigrationLoader
 
 from ... import __version__
 from ...exceptions import ConfigurationError
-from ...handlers import all_handlers
 from ...options import Options, get_options, make_options
 from ...outcomes import is_database_trouble
+from ...registry import all_handlers
 from ...worker.logs import configure
 from ...worker.worker import Worker
 

@@ -1,0 +1,91 @@
+"""The registry: the only way from the name in a row to code.
+
+Decorators register at import; apps.py imports every `jobs` and `tasks` module when
+Django is ready.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+from .exceptions import UnknownJobType
+
+if TYPE_CHECKING:
+    from .handlers import Handler
+
+_registry: dict[str, Handler[..., Any]] = {}
+# (name, where the first stands, where the second stands), for the system check.
+duplicates: list[tuple[str, str, str]] = []
+
+
+def get_handler(name: str) -> Handler[..., Any]:
+    """Return the handler of that name. Raises UnknownJobType."""
+    try:
+        return _registry[name]
+    except (KeyError, TypeError):
+        raise UnknownJobType(_describe_unknown(name)) from None
+
+
+def find_handler(name: str) -> Handler[..., Any] | None:
+    """Return the handler of that name, or None."""
+    return _registry.get(name)
+
+
+def all_handlers() -> dict[str, Handler[..., Any]]:
+    """Return every registered handler by name."""
+    return dict(sorted(_registry.items()))
+
+
+def autodiscover() -> None:
+    """Import the `jobs` and `tasks` modules, or packages, of every installed app."""
+    for config in apps.get_app_configs():
+        for name in ("jobs", "tasks"):
+            if config.module and module_has_submodule(config.module, name):
+                module = import_module(f"{config.name}.{name}")
+                for found in walk_packages(
+                    getattr(module, "__path__", ()), f"{module.__name__}."
+                ):
+                    import_module(found.name)
+
+
+def register(new: Handler[..., Any]) -> None:
+    """Enter a handler; the first of a name stays, a second one is noted."""
+    known = _registry.setdefault(new.name, new)
+    if known is new:
+        return
+    is_same = known.function.__code__.co_firstlineno == (
+        new.function.__code__.co_firstlineno
+    )
+    if is_same and _place(known) == _place(new):
+        # The same module imported again, as a reloader does.
+        _registry[new.name] = new
+    else:
+        duplicates.append((new.name, _place(known), _place(new)))
+
+
+def _place(made: Handler[..., Any]) -> str:
+    return f"{made.target.__module__}.{made.target.__qualname__}"
+
+
+def find_app_label(module: str) -> str:
+    """Return the label of the app a module belongs to, else the module's own name."""
+    config = apps.get_containing_app_config(module) if apps.apps_ready else None
+    return config.label if config else module
+
+
+def _describe_unknown(name: object) -> str:
+    near = difflib.get_close_matches(str(name), _registry, n=1)
+    if near:
+        hint = f"Did you mean {near[0]!r}?"
+    else:
+        hint = (
+            "Handlers are found in the `jobs` and `tasks` modules of the installed "
+            "apps; is the app in INSTALLED_APPS?"
+        )
+    return f"No handler is registered for the job type {name!r}. {hint}"
