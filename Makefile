@@ -4,13 +4,14 @@ PYTHON ?= python3
 DEV := .venvs/dev/bin
 DEMO := .venvs/demo/bin
 DOCS := .venvs/docs/bin
+BROWSER := .venvs/browser/bin
 
 # Tests and linters must not depend on what the caller has exported for another project.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quickstart lint format demo docs bench-quick clean
-.PHONY: dev-venv demo-venv docs-venv
+.PHONY: help test test-quickstart test-browser lint format demo docs bench-quick clean
+.PHONY: dev-venv demo-venv docs-venv browser-venv
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +38,10 @@ test-quickstart: dev-venv ## Follow the README in a fresh project, on both datab
 	@$(DEV)/python -m tests.postgres -- \
 		$(DEV)/python -m tests.quickstart.follow_readme $(ARGS)
 
+test-browser: browser-venv ## Walk through the admin in a real browser (needs Chromium)
+	JOBQUEUE_TEST_BROWSER=1 JOBQUEUE_TEST_DATABASE=sqlite \
+		$(BROWSER)/python -m pytest -q -s tests/browser $(ARGS)
+
 docs: docs-venv ## Build the documentation; warnings are errors
 	@$(DOCS)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -56,3 +61,6 @@ demo-venv:
 
 docs-venv:
 	@$(PYTHON) -m tests.venvs docs docs
+
+browser-venv:
+	@$(PYTHON) -m tests.venvs browser test,browser

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_jobqueue.jobs")
 worker_logger = logging.getLogger("django_jobqueue.worker")
 
-# Each is sent with job_id, job_type, queue, worker_id, attempt (but for job_rescued)
-# and what is named beside it.
+# Each is sent with job_id, job_type, queue, attempt and worker_id, and what is named.
 job_started = Signal()
 job_succeeded = Signal()  # duration
 job_retried = Signal()  # error, delay
@@ -197,13 +196,14 @@ def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
         "job_id": rescued.id,
         "job_type": rescued.job_type,
         "queue": rescued.queue,
+        "attempt": rescued.attempt,
         "worker_id": worker_id,
     }
     details = {"lost": rescued.lost, "owner": rescued.worker_id}
     logger.warning(Event("job rescued", **fields, **details))
     job_rescued.send_robust(None, **fields, **details, is_dead=rescued.is_dead)
     if rescued.is_dead:
-        death = {"attempt": rescued.attempt, "reason": "lost", "error": rescued.error}
+        death = {"reason": "lost", "error": rescued.error}
         logger.error(Event("job dead", **fields, **death))
         job_died.send_robust(None, **fields, **death)
 

@@ -56,15 +56,17 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what is promised on the other database only."""
-    left_out = [item for item in items if not _is_for_this_database(item)]
+    """Leave out what another database promises, and what `make test-browser` runs."""
+    left_out = [item for item in items if not _is_for_this_run(item)]
     if left_out:
-        items[:] = [item for item in items if _is_for_this_database(item)]
+        items[:] = [item for item in items if _is_for_this_run(item)]
         config.hook.pytest_deselected(items=left_out)
 
 
-def _is_for_this_database(item: pytest.Item) -> bool:
+def _is_for_this_run(item: pytest.Item) -> bool:
     marks = {mark.name for mark in item.iter_markers()}
+    if "browser" in marks and "JOBQUEUE_TEST_BROWSER" not in os.environ:
+        return False
     wanted = marks & {"postgresql", "sqlite"}
     return not wanted or DATABASE in wanted
 

@@ -242,7 +242,7 @@ def send_all() -> None:
         Died(reason=states.DeadReason.EXCEPTION, failure=Failure()),
     ):
         log.report_ended(Ending(claim=claim, outcome=outcome))
-    rescued = Rescued(claim.id, "a.job", "default", uuid.uuid4(), 1, None, False)
+    rescued = Rescued(claim.id, "a.job", "default", uuid.uuid4(), 1, 1, None, True)
     signals.report_rescued(rescued, worker_id=WORKER)
 
 

@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 from ..models import DeadJob, Job, WorkerHeartbeat
 from ..models.record import JobRecord
 from ..options import get_options
-from ..registry import find_handler
 from ..states import ENDED, JobStatus
 from .display import EMPTY, describe_age, describe_duration
 
@@ -59,14 +58,7 @@ def describe_shortly(job: Job) -> str:
 
 def describe_attempts(record: JobRecord) -> str:
     """Return how many attempts were made of how many."""
-    return f"{record.attempts} / {find_max_attempts(record)}"
-
-
-def find_max_attempts(record: JobRecord) -> int:
-    """Return what holds for this job: its own word, the handler's, the setting's."""
-    handler = find_handler(record.job_type)
-    of_handler = None if handler is None else handler.max_attempts
-    return record.max_attempts or of_handler or get_options().max_attempts
+    return f"{record.attempts} / {record.most_attempts}"
 
 
 def is_stale(worker: WorkerHeartbeat) -> bool:
@@ -78,7 +70,7 @@ def _describe_scheduled(job: Job) -> str:
     values = {
         "when": describe_age(job.run_at),
         "attempt": job.attempts + 1,
-        "most": find_max_attempts(job),
+        "most": job.most_attempts,
         "queue": job.queue,
     }
     if job.run_at <= timezone.now():
@@ -93,11 +85,9 @@ def _describe_scheduled(job: Job) -> str:
 
 def _describe_pending(job: Job) -> str:
     limit = timezone.now() - get_options().heartbeat_ttl
-    served = WorkerHeartbeat.objects.filter(last_seen_at__gte=limit).values_list(
-        "queues", flat=True
-    )
+    alive = WorkerHeartbeat.objects.filter(last_seen_at__gte=limit)[:1000]
     values = {"duration": _since(job.run_at), "queue": job.queue}
-    if not any(_serves(queues, job.queue) for queues in served[:1000]):
+    if not any(worker.serves(job.queue) for worker in alive):
         return (
             _(
                 "Has waited for %(duration)s in queue %(queue)s; no live worker serves "
@@ -124,7 +114,7 @@ def _describe_running(job: Job) -> str:
     return _("Has run for %(duration)s, attempt %(attempt)d of %(most)d.") % {
         "duration": _since(job.claimed_at or job.run_at),
         "attempt": job.attempts,
-        "most": find_max_attempts(job),
+        "most": job.most_attempts,
     }
 
 
@@ -134,11 +124,6 @@ def _describe_ended(job: Job) -> str:
     if job.prune_at <= timezone.now():
         return _("Has ended; is deleted when a worker next prunes.")
     return _("Has ended; is deleted %(when)s.") % {"when": describe_age(job.prune_at)}
-
-
-def _serves(queues: object, name: str) -> bool:
-    # Empty: all of them.
-    return not queues or (isinstance(queues, dict) and name in queues)
 
 
 def _since(moment: datetime) -> str:

@@ -86,9 +86,7 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
     def queue_names(self, worker: WorkerHeartbeat) -> SafeString | str:
         if not worker.queues:
             return gettext("all")
-        if isinstance(worker.queues, dict):
-            return display.show_tags(sorted(worker.queues))
-        return display.show_json(worker.queues)
+        return display.show_tags(sorted(worker.label_queues()))
 
     @admin.display(description=_("memory"))
     def memory_size(self, worker: WorkerHeartbeat) -> SafeString:

@@ -94,7 +94,4 @@ def _format(workers: list[dict[str, Any]], style: Any) -> str:
 
 
 def _format_queues(queues: dict[str, int]) -> str:
-    names = [
-        name if weight == 1 else f"{name}:{weight}" for name, weight in queues.items()
-    ]
-    return ",".join(names) or "all"
+    return ",".join(WorkerHeartbeat(queues=queues).label_queues()) or "all"

@@ -23,7 +23,15 @@ from .notify import notify_due_on_commit, notify_on_commit
 
 BATCH = 500
 _RESET = {"attempts": 0, "crashes": 0, "lost": 0, "given_back": 0, "isolate": False}
-_CLEARED = {"claimed_at", "started_at", "finished_by", "unknown_since", "progress"}
+# An expiry that has passed would cancel the job at its next claim.
+_CLEARED = {
+    "claimed_at",
+    "expires_at",
+    "finished_by",
+    "progress",
+    "started_at",
+    "unknown_since",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class WorkerHeartbeat(models.Model):
     host = models.CharField(_("host"), max_length=255, db_default="")
     pid = models.IntegerField(_("pid"), db_default=0)
     name = models.CharField(_("name"), max_length=200, blank=True, db_default="")
-    # {"name": weight}; empty: all queues.
+    # {"name": weight}; none with a weight above 0: all queues but those with 0.
     queues = JSONField(
         _("queues"), default=dict, db_default=models.Value({}, JSONField())
     )
@@ -60,3 +60,22 @@ class WorkerHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return self.name or f"{self.host}:{self.pid}"
+
+    def serves(self, queue: str) -> bool:
+        """Tell whether this worker takes jobs of that queue."""
+        weights = self.queues if isinstance(self.queues, dict) else {}
+        if any(weights.values()):
+            return bool(weights.get(queue))
+        return queue not in weights
+
+    def label_queues(self) -> list[str]:
+        """Return its queues as people write them: `high:4`, `low`, `-excluded`."""
+        if not isinstance(self.queues, dict):
+            return [str(self.queues)]
+        return [_label(name, weight) for name, weight in self.queues.items()]
+
+
+def _label(name: str, weight: object) -> str:
+    if weight == 0:
+        return f"-{name}"
+    return name if weight == 1 else f"{name}:{weight}"

@@ -216,12 +216,14 @@ class Worker:
 
     def _make_identity(self) -> WorkerIdentity:
         options = self.options
+        excluded = dict.fromkeys(options.exclude_queues, 0)
         return WorkerIdentity(
             id=self.id,
             host=socket.gethostname()[:255],
             pid=os.getpid(),
             name=self._describe(),
-            queues=dict(options.queues or ()),
+            queues=dict.fromkeys(options.exclude_queues, 0)
+            | dict(options.queues or ()),
             concurrency=options.concurrency,
             version=__version__,
         )

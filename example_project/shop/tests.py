@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job, JobContext, RateLimited, Snooze
 from django_jobqueue.context import AttemptFlags
-from django_jobqueue.handlers import get_handler
+from django_jobqueue.registry import get_handler
 
 from . import actions, jobs, payments, thumbnails
 from .models import Customer, LedgerEntry, Order, Payment, Product

@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_jobqueue.admin.filters import make_lowest_id
-from django_jobqueue.registry import all_handlers
 from django_jobqueue.models import DeadJob, Job, Queue, WorkerHeartbeat
 from django_jobqueue.models.record import make_id
+from django_jobqueue.registry import all_handlers
 from tests.admin.pages import list_url, page_url, read_text
 from tests.admin.rows import Rows
 from tests.factories import make_dead_job, make_job, make_worker

@@ -22,12 +22,6 @@ from pytest_django.live_server_helper import LiveServer
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "browser: needs playwright and Chromium; run with -m browser"
-    )
-
-
 @pytest.fixture(scope="module")
 def server(django_db_setup: None) -> Iterator[str]:
     """Serve the test project under a strict policy; return its address."""

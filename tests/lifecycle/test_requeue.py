@@ -15,7 +15,14 @@ pytestmark = pytest.mark.django_db
 
 
 def test_requeue_makes_the_same_job_live_again_with_new_budgets() -> None:
-    dead = make_dead_job(crashes=2, lost=1, given_back=4, tags=["a"], isolate=True)
+    dead = make_dead_job(
+        crashes=2,
+        lost=1,
+        given_back=4,
+        tags=["a"],
+        isolate=True,
+        expires_at=timezone.now(),
+    )
 
     job = dead.requeue()
 
@@ -23,6 +30,7 @@ def test_requeue_makes_the_same_job_live_again_with_new_budgets() -> None:
     assert (job.pk, job.status, job.lease_token) == (dead.pk, "pending", 4)
     assert (job.attempts, job.crashes, job.lost, job.given_back) == (0, 0, 0, 0)
     assert (job.payload, job.tags, job.isolate) == ({"x": 1}, ["a"], False)
+    assert job.expires_at is None
     assert not DeadJob.objects.exists()
 
 

@@ -28,8 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.venvs import create_venv
-from tests.venvs import default_python
+from tests.venvs import create_venv, default_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = ("README.md", "docs/quickstart.md")
