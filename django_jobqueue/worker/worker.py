@@ -222,8 +222,7 @@ class Worker:
             host=socket.gethostname()[:255],
             pid=os.getpid(),
             name=self._describe(),
-            queues=dict.fromkeys(options.exclude_queues, 0)
-            | dict(options.queues or ()),
+            queues=excluded | dict(options.queues or ()),
             concurrency=options.concurrency,
             version=__version__,
         )

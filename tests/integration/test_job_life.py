@@ -440,3 +440,17 @@ def test_a_worker_with_nothing_to_do_leaves_no_trace(worker_env: Env) -> None:
         assert (row.name, row.concurrency, row.state) == ("night", 10, "running")
         assert worker.stop() == 0
     assert not WorkerHeartbeat.objects.exists()
+
+
+def test_a_worker_tells_which_queues_it_serves(worker_env: Env) -> None:
+    with WorkerProcess(worker_env, "--exclude-queues", "slow") as worker:
+        worker.wait_until_started()
+        row = WorkerHeartbeat.objects.get()
+        assert (row.serves("mail"), row.serves("slow")) == (True, False)
+        assert row.label_queues() == ["-slow"]
+    WorkerHeartbeat.objects.all().delete()
+    with WorkerProcess(worker_env, "--queues", "high:4,low") as worker:
+        worker.wait_until_started()
+        row = WorkerHeartbeat.objects.get()
+        assert (row.serves("mail"), row.serves("low")) == (False, True)
+        assert row.label_queues() == ["high:4", "low"]

@@ -56,7 +56,12 @@ def explain(
         cursor = session.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}")
         [[found]] = cursor.fetchall()
         session.execute("DEALLOCATE measured")
-    root = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return read_plan(json.loads(found) if isinstance(found, str) else found)
+
+
+def read_plan(found: list[dict[str, Any]]) -> Plan:
+    """Read what EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) returned."""
+    root = found[0]["Plan"]
     pages = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
     return Plan(list(_walk(root)), pages, root["Actual Rows"])
 
