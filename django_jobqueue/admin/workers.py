@@ -86,7 +86,7 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
     def queue_names(self, worker: WorkerHeartbeat) -> SafeString | str:
         if not worker.queues:
             return gettext("all")
-        return display.show_tags(sorted(worker.label_queues()))
+        return display.show_tags(worker.label_queues())
 
     @admin.display(description=_("memory"))
     def memory_size(self, worker: WorkerHeartbeat) -> SafeString:

@@ -72,7 +72,7 @@ class WorkerHeartbeat(models.Model):
         """Return its queues as people write them: `high:4`, `low`, `-excluded`."""
         if not isinstance(self.queues, dict):
             return [str(self.queues)]
-        return [_label(name, weight) for name, weight in self.queues.items()]
+        return sorted(_label(name, weight) for name, weight in self.queues.items())
 
 
 def _label(name: str, weight: object) -> str:

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from ..context import JobContext
 from ..exceptions import Interruption, JobTimeout
-from ..failures import Failure
+from ..failures import Failure, describe_exception
 from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
@@ -60,7 +60,30 @@ class Bench:
 
 
 def run_attempt(held: HeldJob, bench: Bench) -> Ending:
-    """Run one attempt of a sync handler in this thread."""
+    """Run one attempt of a sync handler in this thread. Never raises."""
+    try:
+        return _run_attempt(held, bench)
+    except BaseException as error:
+        return _give_up(held, error)
+
+
+async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
+    """Run one attempt of an async handler on the event loop. Never raises."""
+    try:
+        return await _arun_attempt(held, bench)
+    except BaseException as error:
+        return _give_up(held, error)
+
+
+def _give_up(held: HeldJob, error: BaseException) -> Ending:
+    """End an attempt that could not even be judged, such as one of a row written by
+    hand: a thread that died of it would take its slot along, and the job for ever."""
+    failure = describe_exception(error, job_type=held.claim.job_type)
+    outcome = Died(reason=DeadReason.EXCEPTION, failure=failure)
+    return Ending(claim=held.claim, outcome=outcome, started=held.started)
+
+
+def _run_attempt(held: HeldJob, bench: Bench) -> Ending:
     claim = held.claim
     handler = resolve(held, bench)
     if not isinstance(handler, Handler):
@@ -100,8 +123,7 @@ def run_attempt(held: HeldJob, bench: Bench) -> Ending:
     )
 
 
-async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
-    """Run one attempt of an async handler on the event loop."""
+async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     claim = held.claim
     handler = resolve(held, bench)
     if not isinstance(handler, Handler):

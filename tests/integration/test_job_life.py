@@ -180,6 +180,25 @@ def test_a_handler_may_do_what_it_likes_and_only_its_attempt_ends(
     assert list(Effect.objects.values_list("name", flat=True)) == ["good"]
 
 
+def test_a_row_spoilt_by_hand_ends_as_a_dead_job_and_costs_no_slot(
+    worker_env: Env,
+) -> None:
+    spoilt = [
+        (jobs.fail.enqueue(), {"backoff": {"sideways": 1}}),
+        (jobs.add.enqueue(x=1), {"payload": ["not", "a", "dict"]}),
+        (jobs.add_async.enqueue(x=1), {"args": 5}),
+    ]
+    for job, columns in spoilt:
+        Job.objects.filter(pk=job.pk).update(**columns, max_attempts=1)
+    good = jobs.add.enqueue(x=1)
+
+    run_burst(worker_env, "--concurrency", "1")
+
+    assert good.wait(1).result == 2
+    for job, _ in spoilt:
+        assert DeadJob.objects.get(pk=job.pk).reason == "exception"
+
+
 def test_an_attempt_that_takes_too_long_is_interrupted(worker_env: Env) -> None:
     thread = jobs.loop_for_ever.enqueue()
     coroutine = jobs.await_for_ever.enqueue()
