@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
+
 from .exceptions import InvalidOption, LeaseLost
 from .failures import clean_text
 
@@ -39,11 +41,16 @@ class JobContext:
     max_attempts: int
     # When this attempt times out.
     deadline: datetime
+    # Grows with every claim of the job: a system that keeps the highest one it has seen
+    # can refuse an attempt that comes late.
+    fence: int = 0
     logger: logging.Logger = logger
     _flags: AttemptFlags = field(default_factory=AttemptFlags, repr=False)
     _report: Callable[[dict[str, Any]], None] = field(
         default=lambda progress: None, repr=False
     )
+
+    _is_owned: Callable[[], bool] = field(default=lambda: True, repr=False)
 
     @property
     def stopping(self) -> bool:
@@ -69,6 +76,19 @@ class JobContext:
         self._report(
             {"fraction": round(float(fraction), 4), "note": clean_text(str(note))}
         )
+
+    def assert_owned(self) -> None:
+        """Raise LeaseLost if the job was taken away. For calls that must not double.
+
+        Reads one row, through Django's connection, and takes no lock.
+        """
+        if self._flags.lost or not self._is_owned():
+            raise LeaseLost
+
+    async def aassert_owned(self) -> None:
+        """See assert_owned()."""
+        if self._flags.lost or not await sync_to_async(self._is_owned)():
+            raise LeaseLost
 
     def idempotency_key(self, name: str = "") -> str:
         """Return a text that is the same in every attempt and after every requeue."""

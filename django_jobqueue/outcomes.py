@@ -244,6 +244,19 @@ def is_database_trouble(error: BaseException) -> bool:
     return state in {"40001", "40P01", "53300"} or state.startswith(("08", "57P"))
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Tell whether transactions got in each other's way: run it again at once."""
+    cause = error.__cause__ if isinstance(error, DatabaseError) else error
+    return getattr(cause, "sqlstate", None) in {"40001", "40P01"}
+
+
+def is_cancelled_sql(error: BaseException) -> bool:
+    """Tell whether somebody cancelled the query that raised this."""
+    cause = error.__cause__ if isinstance(error, DatabaseError) else error
+    is_interrupted = getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+    return is_interrupted or getattr(cause, "sqlstate", None) == "57014"
+
+
 def _is_permanent(error: BaseException, policy: RetryPolicy) -> bool:
     if isinstance(error, policy.discard_on):
         return True

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ..models import Job
 from ..states import JobStatus
+from .claim import Claim
 from .database import Database
 
 # An idle worker owns nothing, and one under load a few hundred.
@@ -24,6 +25,17 @@ class OwnedJob(NamedTuple):
     job_type: str
     queue: str
     is_cancel_requested: bool
+
+
+def is_owned(db: Database, claim: Claim, *, worker_id: UUID) -> bool:
+    """Tell whether a claim still owns its job. Takes no lock: true at this moment."""
+    owned = Job.objects.using(db.alias).filter(
+        pk=claim.id,
+        lease_token=claim.lease_token,
+        status=JobStatus.RUNNING,
+        worker_id=worker_id,
+    )
+    return bool(owned.exists())
 
 
 READ_OWNED_JOBS = """

@@ -29,6 +29,7 @@ from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
 from ..lifecycle.finish import finish_in_transaction
+from ..lifecycle.reconcile import is_owned
 from ..options import Options
 from ..outcomes import (
     Cancelled,
@@ -36,6 +37,8 @@ from ..outcomes import (
     GivenBack,
     Outcome,
     Succeeded,
+    is_cancelled_sql,
+    is_conflict,
     judge,
     load_backoff,
 )
@@ -44,6 +47,9 @@ from ..registry import find_handler
 from ..states import AttemptOutcome, DeadReason
 from .connections import tidy_connections
 from .held import HeldJob
+
+# How often an atomic job runs again because transactions got in each other's way.
+RERUNS = 5
 
 # What log records of a handler's own say of the job they were written in.
 current_claim: ContextVar[Claim | None] = ContextVar("jobqueue_claim", default=None)
@@ -109,6 +115,9 @@ def _run_attempt(held: HeldJob, bench: Bench) -> Ending:
         error = caught
     current_claim.set(None)
     ran = time.monotonic() - (held.started or 0.0)
+    if error is not None and held.interruption is not None and is_cancelled_sql(error):
+        # The cancelled query came back before the exception got through.
+        error = held.interruption().with_traceback(error.__traceback__)
     if error is not None:
         outcome = judge_error(error, handler, claim, bench.options)
     is_suspect = isinstance(error, Interruption)
@@ -176,7 +185,11 @@ def make_context(
         attempt=claim.attempt,
         max_attempts=limit,
         deadline=timezone.now() + timeout,
+        fence=claim.lease_token,
         _flags=held.flags,
+        _is_owned=lambda: is_owned(
+            Database(alias=bench.options.database), claim, worker_id=bench.worker_id
+        ),
         _report=lambda progress: bench.report_progress(claim, progress),
     )
 
@@ -209,6 +222,24 @@ def _call(
     if not handler.atomic and not handler.databases:
         result = handler.call(context, args, payload)
         return Succeeded(dump_result(result, limit=options.max_result_bytes)), False
+    for reruns_left in reversed(range(RERUNS + 1)):
+        try:
+            return _call_in_transactions(held, handler, context, bench), handler.atomic
+        except Exception as error:
+            # All of it was rolled back, so it may run again at once and for free.
+            if not (handler.atomic and is_conflict(error) and reruns_left):
+                raise
+    raise AssertionError("unreachable: the last run returns or raises")
+
+
+def _call_in_transactions(
+    held: HeldJob,
+    handler: Handler[..., Any],
+    context: JobContext | None,
+    bench: Bench,
+) -> Outcome:
+    options, claim = bench.options, held.claim
+    payload, args = _read_arguments(claim)
     with ExitStack() as transactions:
         # The jobs' database is entered first, so that it commits last.
         for alias in _order_databases(handler, options.database):
@@ -223,7 +254,7 @@ def _call(
                 worker_id=bench.worker_id,
                 options=options,
             )
-    return outcome, handler.atomic
+    return outcome
 
 
 def _read_arguments(claim: Claim) -> tuple[dict[str, Any], list[Any]]:

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from ..context import AttemptFlags
 from ..exceptions import Interruption
 from ..lifecycle.claim import Claim
+from .connections import cancel_queries, list_connections
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,8 @@ class HeldJob:
     task: asyncio.Task[None] | None = None
     # Its ending was handed over: whatever comes second is not an ending.
     is_ended: bool = False
+    # Django's connections of that thread, whose SQL an interruption breaks off.
+    wrappers: list[Any] = field(default_factory=list)
     # What was raised into the handler from outside.
     interruption: type[Interruption] | None = None
     # Taken to enter and leave the handler and to interrupt it, so that an exception
@@ -46,6 +50,7 @@ class HeldJob:
             self.started = time.monotonic()
             self.deadline = self.started + timeout
             self.thread = threading.get_ident()
+            self.wrappers = list_connections()
 
     def leave(self) -> None:
         """Note that the handler has returned; take back what was not delivered."""
@@ -62,19 +67,23 @@ class HeldJob:
             return not was_ended
 
     def interrupt(self, cause: type[Interruption]) -> bool:
-        """Raise `cause` in the handler, once; tell whether it was inside one."""
+        """Raise `cause` in the handler, once; tell whether it was inside one.
+
+        Its running SQL is cancelled first: a thread hears nothing while it waits in C.
+        """
         with self.lock:
-            if self.interruption is not None:
+            is_inside = self.thread is not None or self.task is not None
+            if self.interruption is not None or not is_inside:
                 return False
-            if self.thread is not None:
-                self.interruption = cause
-                _set_async_exception(self.thread, cause)
-                return True
+            self.interruption = cause
             if self.task is not None:
-                self.interruption = cause
                 self.task.get_loop().call_soon_threadsafe(self.task.cancel)
                 return True
-            return False
+        cancel_queries(self.wrappers)
+        with self.lock:
+            if self.thread is not None:
+                _set_async_exception(self.thread, cause)
+        return True
 
 
 def _set_async_exception(thread: int, cause: type[BaseException] | None) -> None:

@@ -202,10 +202,11 @@ def test_a_row_spoilt_by_hand_ends_as_a_dead_job_and_costs_no_slot(
 def test_an_attempt_that_takes_too_long_is_interrupted(worker_env: Env) -> None:
     thread = jobs.loop_for_ever.enqueue()
     coroutine = jobs.await_for_ever.enqueue()
+    query = jobs.query_for_ever.enqueue()
 
     run_burst(worker_env)
 
-    for job in (thread, coroutine):
+    for job in (thread, coroutine, query):
         dead = DeadJob.objects.get(pk=job.pk)
         assert dead.reason == "timeout"
         assert dead.error.startswith("JobTimeout")
@@ -226,6 +227,23 @@ def test_an_atomic_job_has_its_effects_and_its_end_in_one_commit(
     assert DeadJob.objects.get(pk=bad.pk).error == "ValueError: after the effect"
     assert list(Effect.objects.values_list("name", flat=True)) == ["good"]
     assert Job.objects.filter(queue="follow-up").count() == 1
+
+
+def test_an_atomic_job_runs_again_at_once_when_transactions_collide(
+    worker_env: Env, tmp_path: Path
+) -> None:
+    few = jobs.meet_conflicts.enqueue(ledger=str(tmp_path / "few"), conflicts=5)
+    run_burst(worker_env)
+
+    few = few.wait(1)
+    assert (few.result, few.attempts, few.given_back) == (6, 1, 0)
+    assert Effect.objects.filter(job_id=few.pk).count() == 1
+
+    # Then it is trouble of the database, and the attempt is given back.
+    many = jobs.meet_conflicts.enqueue(ledger=str(tmp_path / "many"), conflicts=6)
+    run_burst(worker_env)
+    many = many.wait(20) if many.cancel() == "ended" else many
+    assert many.given_back == 1
 
 
 def test_a_job_on_two_databases_is_rolled_back_on_both(worker_env: Env) -> None:

@@ -65,6 +65,21 @@ def test_a_late_release_is_refused(worker_env: dict[str, str], tmp_path: Path) -
     assert (job.status, job.lease_token) == ("running", 3)
 
 
+def test_a_handler_can_ask_whether_it_still_owns_its_job(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    lost = jobs.check_ownership.enqueue(touch=str(started), until=str(go_on))
+    with WorkerProcess(worker_env, **SLOW) as worker:
+        wait_until(started.exists)
+        steal(lost)
+        go_on.touch()
+        wait_until(lambda: worker.has_logged("lease lost"))
+        kept = jobs.check_ownership.enqueue(touch="", until="").wait(timeout=20)
+        alike = jobs.check_ownership_async.enqueue().wait(timeout=20)
+    assert (kept.result, alike.result) == (1, 1)
+
+
 @pytest.mark.postgresql
 def test_an_atomic_job_that_lost_its_lease_is_rolled_back(
     worker_env: dict[str, str], tmp_path: Path

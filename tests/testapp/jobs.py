@@ -282,3 +282,48 @@ def meet(touch: str, until: str) -> None:
         Path(touch).touch()
     while until and not Path(until).exists():
         time.sleep(0.005)
+
+
+@job(atomic=True, takes_context=True, max_attempts=1)
+def meet_conflicts(context: JobContext, ledger: str, conflicts: int) -> int:
+    """Leave an effect, then fail as many times as asked for as PostgreSQL would."""
+    import psycopg.errors
+
+    Effect.objects.create(name="conflict", job_id=context.job_id)
+    with open(ledger, "a") as file:
+        file.write("x")
+    runs = Path(ledger).stat().st_size
+    if runs <= conflicts:
+        cause = psycopg.errors.SerializationFailure("could not serialize access")
+        raise OperationalError("could not serialize access") from cause
+    return runs
+
+
+@job(takes_context=True, max_attempts=1)
+def check_ownership(context: JobContext, touch: str, until: str) -> int:
+    context.assert_owned()
+    meet(touch, until)
+    context.assert_owned()
+    return context.fence
+
+
+@job(takes_context=True)
+async def check_ownership_async(context: JobContext) -> int:
+    await context.aassert_owned()
+    return context.fence
+
+
+@job(timeout=0.2, max_attempts=1)
+def query_for_ever() -> None:
+    """Wait in C, where no exception of Python gets through."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT pg_sleep(100)")
+        else:
+            cursor.execute(
+                "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+                " SELECT count(*) FROM n"
+            )
+            cursor.fetchall()
