@@ -63,6 +63,8 @@ class Bench:
     worker_id: UUID
     report_progress: Callable[[Claim, dict[str, Any]], None]
     report_started: Callable[[Claim], None]
+    # Whether our heartbeat is overdue: then nothing is begun.
+    is_fenced: Callable[[], bool] = lambda: False
 
 
 def run_attempt(held: HeldJob, bench: Bench) -> Ending:

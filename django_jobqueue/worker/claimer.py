@@ -42,6 +42,8 @@ LOOK = 15.0
 # Claimed jobs that have not started after this long go back for others to take.
 STALE = 1.0
 PROMOTE_LIMIT = 1000
+# Between two looks whether our heartbeat is confirmed again.
+FENCED = 0.25
 RELEASED = GivenBack(label=AttemptOutcome.RELEASED)
 
 
@@ -57,6 +59,7 @@ class Claimer:
         worker_id: UUID,
         options: Options,
         on_drained: Callable[[], None],
+        is_fenced: Callable[[], bool],
     ) -> None:
         self.loop = Loop("claim", self.step, alias=options.database)
         # Set by the listener while notifications come through.
@@ -68,6 +71,8 @@ class Claimer:
         self._options = options
         # Called when --burst, --once or --max-jobs has come to its end.
         self._on_drained = on_drained
+        # Whether our own heartbeat is overdue: then nothing is begun.
+        self._is_fenced = is_fenced
         self._serves_all = options.queues is None
         self._shares = QueueShares(dict(options.queues or ()))
         self._excluded = frozenset(options.exclude_queues)
@@ -111,6 +116,10 @@ class Claimer:
 
     def step(self, db: Database) -> float:
         """Do what is due and return how long to sleep."""
+        if self._is_fenced():
+            # What has not started is dropped; others may have it already.
+            self.release(job.claim for job in self._slots.take_waiting())
+            return FENCED
         now = time.monotonic()
         if db is not self._seen_db:
             self._seen_db, self._must_reconcile, self._next_look = db, True, 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,10 @@ class Heartbeat:
         # Set once the row is committed: no claim before that.
         self.is_registered = threading.Event()
         self.reply = BeatReply(False, False)
+        # Monotonic time taken before the last beat that was confirmed.
+        self._confirmed = time.monotonic()
+        beats = 2 * options.heartbeat_interval
+        self._limit = max(options.heartbeat_ttl - beats, beats).total_seconds()
         self._identity = identity
         self._options = options
         self._read_pulse = read_pulse
@@ -39,10 +44,17 @@ class Heartbeat:
             self.loop.stop()
             return 0.0
         ttl = self._options.heartbeat_ttl
+        sent = time.monotonic()
         self.reply = beat(db, self._identity, self._read_pulse(), ttl=ttl)
+        self._confirmed = sent
         self.is_registered.set()
         self._on_beat()
         return self._options.heartbeat_interval.total_seconds()
+
+    def is_overdue(self) -> bool:
+        """Tell whether others may soon take this worker for dead, so that it must not
+        begin anything: no beat was confirmed until two beats before the TTL."""
+        return time.monotonic() - self._confirmed > self._limit
 
     def finish(self, timeout: float) -> bool:
         """Delete the row and stop; tell whether that was done in time."""

@@ -33,6 +33,9 @@ class Loop:
         self.step = step
         self.alias = alias
         self.failures = 0
+        # For the watchdog: steps begun so far, and whether it sleeps between two.
+        self.steps = 0
+        self.is_asleep = False
         # Set to make the loop look at once.
         self.wakeup = threading.Event()
         self._stopping = threading.Event()
@@ -60,6 +63,12 @@ class Loop:
         return not self._thread.is_alive()
 
     @property
+    def is_dead(self) -> bool:
+        """True if its thread has ended although nobody asked it to."""
+        has_ended = self._thread.ident is not None and not self._thread.is_alive()
+        return has_ended and not self._stopping.is_set()
+
+    @property
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
@@ -67,9 +76,12 @@ class Loop:
         while not self._stopping.is_set():
             # Cleared before the work: a wake-up during it is not lost.
             self.wakeup.clear()
+            self.steps += 1
             delay = self._try_step()
             if delay > 0:
+                self.is_asleep = True
                 self.wakeup.wait(delay)
+                self.is_asleep = False
         self._close()
 
     def _try_step(self) -> float:

@@ -124,6 +124,7 @@ class Slots:
             bool(self._waiting)
             and self._running < self.concurrency
             and not self._is_closed
+            and not self._bench.is_fenced()
         )
 
     def _note_end(self, ending: Ending) -> None:

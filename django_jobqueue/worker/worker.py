@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import connections
@@ -33,6 +34,7 @@ from .held import HeldJobs
 from .listener import Listener
 from .maintenance import Maintenance
 from .slots import Slots
+from .watchdog import Watchdog
 
 logger = logging.getLogger("django_jobqueue.worker")
 
@@ -55,6 +57,7 @@ class Worker:
         # an Event set by a signal handler could deadlock with a wait it interrupts.
         self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._signals = 0
+        self.is_to_restart = False
         # True if running jobs had to be left behind in their threads.
         self.has_abandoned = False
         log = JobLog(self.id, is_complete=options.log_jobs == "all")
@@ -70,6 +73,7 @@ class Worker:
             worker_id=self.id,
             report_progress=self.finisher.put_progress,
             report_started=log.report_started,
+            is_fenced=lambda: self.heartbeat.is_overdue(),
         )
         self.slots = Slots(
             options.concurrency,
@@ -84,6 +88,7 @@ class Worker:
             worker_id=self.id,
             options=options,
             on_drained=lambda: self._calls.put("drained"),
+            is_fenced=lambda: self.heartbeat.is_overdue(),
         )
         self.heartbeat = Heartbeat(
             self._make_identity(),
@@ -101,9 +106,22 @@ class Worker:
                 self.claimer, self.held, worker_id=self.id, alias=options.database
             )
 
-    def stop(self) -> None:
+        self.watchdog = Watchdog([part.loop for part in self._list_parts()])
+
+    def _list_parts(self) -> list[Any]:
+        parts = [self.heartbeat, self.finisher, self.claimer, self.maintenance]
+        return [*parts, self.listener] if self.listener is not None else parts
+
+    def stop(self, *, hurry: bool = False) -> None:
         """Ask the worker to drain. Safe in a signal handler; again: to hurry."""
         self._calls.put("signal")
+        if hurry:
+            self._calls.put("signal")
+
+    def restart(self) -> None:
+        """Ask the worker to drain, and its process to start anew then."""
+        self.is_to_restart = True
+        self._calls.put("drained")
 
     def is_asked_to_stop(self, timeout: float = 0.0) -> bool:
         """Wait for a call to stop. Only for the thread that runs the worker."""
@@ -134,16 +152,18 @@ class Worker:
         while not self.heartbeat.is_registered.is_set():
             if self.is_asked_to_stop(0.01):
                 return
-        self.finisher.loop.start()
         self.deadlines.start()
+        self.finisher.loop.start()
         self.claimer.loop.start()
         self.maintenance.loop.start()
         if self.listener is not None:
             self.listener.loop.start()
+        self.watchdog.start()
 
     def _drain(self) -> None:
         """Stop claims and rescue, let running jobs end or go back, stop the heart."""
         started = time.monotonic()
+        self.watchdog.stop()
         is_empty = not len(self.held)
         if not is_empty:
             seconds = self.options.shutdown_timeout.total_seconds()

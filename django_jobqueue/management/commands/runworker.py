@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -25,6 +26,8 @@ from ...worker.worker import Worker
 
 BUSY_WAIT = 1.0
 LONGEST_WAIT = 10.0
+# The file descriptor: sys.stderr may be anything.
+STDERR = 2
 
 
 class Command(BaseCommand):
@@ -90,17 +93,31 @@ class Command(BaseCommand):
         options = self._read_options(flags)
         worker = Worker(options)
         configure(options.log_format, worker_id=worker.id)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stop())
+        self._heed_signals(worker)
         self._wait_for_database(worker)
         if not worker.stopping.is_set():
             self._show_banner(options, worker)
             worker.run()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if worker.is_to_restart:
+            # The same process anew: whoever watches its pid sees no gap.
+            os.execv(sys.executable, sys.orig_argv)
         if worker.has_abandoned:
             # Threads with jobs that were given back must not go on one moment longer.
-            sys.stdout.flush()
-            sys.stderr.flush()
             os._exit(0)
+
+    def _heed_signals(self, worker: Worker) -> None:
+        """TERM and INT drain, again: hurry; QUIT hurries; HUP drains and starts anew;
+        USR1 writes the stacks of all threads to stderr."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: worker.stop())
+        # Windows has none of these.
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGQUIT, lambda *_: worker.stop(hurry=True))
+            signal.signal(signal.SIGHUP, lambda *_: worker.restart())
+            # By faulthandler: it answers even while every thread is stuck.
+            faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
 
     def _read_options(self, flags: dict[str, Any]) -> Options:
         try:
