@@ -70,6 +70,8 @@ class HeldJob:
         """Raise `cause` in the handler, once; tell whether it was inside one.
 
         Its running SQL is cancelled first: a thread hears nothing while it waits in C.
+        All under the lock: a job that ends just now must not leave before, or the
+        query of the next one on its thread would be cancelled.
         """
         with self.lock:
             is_inside = self.thread is not None or self.task is not None
@@ -78,12 +80,10 @@ class HeldJob:
             self.interruption = cause
             if self.task is not None:
                 self.task.get_loop().call_soon_threadsafe(self.task.cancel)
-                return True
-        cancel_queries(self.wrappers)
-        with self.lock:
-            if self.thread is not None:
+            elif self.thread is not None:
+                cancel_queries(self.wrappers)
                 _set_async_exception(self.thread, cause)
-        return True
+            return True
 
 
 def _set_async_exception(thread: int, cause: type[BaseException] | None) -> None:
