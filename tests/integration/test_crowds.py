@@ -71,9 +71,9 @@ def test_four_workers_share_a_sqlite_file_and_never_find_it_locked(
 
 
 @pytest.mark.sqlite
-def test_two_workers_run_20000_jobs_once_each_on_sqlite(
+def test_two_workers_run_5000_jobs_once_each_on_sqlite(
     worker_env: dict[str, str], tmp_path: Path
 ) -> None:
-    logs = run_crowd(worker_env, workers=2, count=20_000, ledger=tmp_path / "ledger")
+    logs = run_crowd(worker_env, workers=2, count=5_000, ledger=tmp_path / "ledger")
 
     assert "database is locked" not in logs
