@@ -70,48 +70,58 @@ def _finish(
         return
     age = ending.age
     started_at = None if age is None else now - timedelta(seconds=age)
+    written = {"finished_by": worker_id, "started_at": started_at}
     if isinstance(ending.outcome, Died):
-        outcome, failure = str(ending.outcome.label), ending.outcome.failure
-        bury_portable(
-            db,
-            job,
-            now=now,
-            finished_by=worker_id,
-            started_at=started_at,
-            error=failure.short,
-            reason=ending.outcome.reason,
-            fingerprint=failure.fingerprint,
-        )
+        _write_death(db, job, ending.outcome, written, now)
+    elif _leaves_nothing(ending, options):
+        owned.delete()
     else:
-        move = plan_move(ending.outcome)
-        outcome, failure = str(move.label), move.failure
-        if _leaves_nothing(ending, options):
-            owned.delete()
-        else:
-            columns = _plan_columns(job, ending, options, now)
-            owned.update(**columns, started_at=started_at, finished_by=worker_id)
-            if move.status == JobStatus.PENDING:
-                lowest = report.pending.get(job.queue, columns["rank"])
-                report.pending[job.queue] = min(lowest, columns["rank"])
-    report.done.append(ending)
+        columns = _plan_columns(job, ending, options, now)
+        owned.update(**columns, **written)
+        if columns["status"] == JobStatus.PENDING:
+            lowest = report.pending.get(job.queue, columns["rank"])
+            report.pending[job.queue] = min(lowest, columns["rank"])
     if not isinstance(ending.outcome, Succeeded) or ending.claim.lease_token > 1:
-        Attempt.objects.using(db.alias).bulk_create(
-            [
-                Attempt(
-                    job_id=job.pk,
-                    lease_token=ending.claim.lease_token,
-                    number=ending.claim.attempt,
-                    worker_id=worker_id,
-                    started_at=started_at,
-                    finished_at=now,
-                    outcome=outcome,
-                    exception_class=failure.exception_class,
-                    message=failure.message,
-                    traceback=failure.traceback,
-                )
-            ],
-            ignore_conflicts=True,
-        )
+        _note_attempt(db, ending, worker_id, started_at, now)
+    report.done.append(ending)
+
+
+def _write_death(
+    db: Database, job: Job, death: Died, written: dict[str, Any], now: datetime
+) -> None:
+    bury_portable(
+        db,
+        job,
+        now=now,
+        error=death.failure.short,
+        reason=death.reason,
+        fingerprint=death.failure.fingerprint,
+        **written,
+    )
+
+
+def _note_attempt(
+    db: Database,
+    ending: Ending,
+    worker_id: UUID,
+    started_at: datetime | None,
+    now: datetime,
+) -> None:
+    outcome = ending.outcome
+    told = outcome if isinstance(outcome, Died) else plan_move(outcome)
+    attempt = Attempt(
+        job_id=ending.claim.id,
+        lease_token=ending.claim.lease_token,
+        number=ending.claim.attempt,
+        worker_id=worker_id,
+        started_at=started_at,
+        finished_at=now,
+        outcome=told.label,
+        exception_class=told.failure.exception_class,
+        message=told.failure.message,
+        traceback=told.failure.traceback,
+    )
+    Attempt.objects.using(db.alias).bulk_create([attempt], ignore_conflicts=True)
 
 
 def _leaves_nothing(ending: Ending, options: Options) -> bool:

@@ -84,7 +84,7 @@ class Finisher:
 
     def step(self, db: Database) -> float:
         """Wait for endings and write them."""
-        self._gather(timeout=0.5 if not self._batch else 0.02)
+        self._gather(timeout=0.1 if self._batch else 0.5)
         self._write_progress(db)
         written = [ending for ending in self._batch if ending.is_written]
         if written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -71,4 +72,4 @@ def read_memory() -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")
