@@ -10,6 +10,7 @@ import secrets
 import signal
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -69,6 +70,18 @@ def _is_for_this_run(item: pytest.Item) -> bool:
         return False
     wanted = marks & {"postgresql", "sqlite"}
     return not wanted or DATABASE in wanted
+
+
+@pytest.fixture(autouse=True)
+def fresh_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no test read options that another one made from its environment."""
+    from django_jobqueue.options import get_options
+
+    # Set by a runworker that runs in this process.
+    monkeypatch.delenv("JOBQUEUE_DATABASE", raising=False)
+    get_options.cache_clear()
+    yield
+    get_options.cache_clear()
 
 
 @pytest.fixture(scope="session")
