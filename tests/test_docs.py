@@ -7,8 +7,6 @@ order of the code and with what the code says of it.
 import ast
 import importlib.util
 import re
-import subprocess
-import sys
 import uuid
 from argparse import ArgumentParser, _SubParsersAction
 from dataclasses import MISSING
@@ -370,18 +368,3 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))),
-    reason="the docs extra is not installed; `make docs` builds the pages",
-)
-def test_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E"]
-    done = subprocess.run(
-        [*command, "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "html")],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")

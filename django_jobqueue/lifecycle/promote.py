@@ -12,6 +12,7 @@ from ..models import Job
 from ..states import JobStatus
 from .database import Database, count_microseconds, make_rank
 
+# The UPDATE keeps to the primary key for the same reason as in claim.py.
 PROMOTE_JOBS = """
     WITH due AS MATERIALIZED (
         SELECT id
@@ -35,7 +36,7 @@ PROMOTE_JOBS = """
         )::bigint - job.priority * %(aging)s::bigint
     WHERE
         job.id = ANY(ARRAY(SELECT id FROM due))
-        AND job.status = 'scheduled'
+        AND job.status IS NOT DISTINCT FROM 'scheduled'
     RETURNING job.queue, job.rank
 """
 

@@ -13,7 +13,11 @@ import pytest
 from tests.processes import WorkerProcess
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
 
 
 def run(env: dict[str, str], *flags: str) -> subprocess.CompletedProcess[str]:

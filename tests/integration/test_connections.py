@@ -11,7 +11,11 @@ from tests.testapp import jobs
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
 Env = dict[str, str]
 
 

@@ -14,7 +14,11 @@ from tests.processes import WorkerProcess
 from tests.testapp import jobs
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
 # With LISTEN an idle worker looks by itself every 15 s only: what starts sooner was
 # notified. On SQLite the poll interval is the promise.
 POLL = {"JOB_POLL_INTERVAL": "200"}
