@@ -6,8 +6,8 @@ tests: in service, time is the database's (SQLite: the process's, there is no ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,6 +59,21 @@ class Database:
             return transaction.atomic(using=self.alias)
         return nullcontext()
 
+    @contextmanager
+    def walking_index(self) -> Iterator[None]:
+        """Keep PostgreSQL on an ordered walk of an index, inside a transaction.
+
+        For an ORDER BY … LIMIT through Django's connection: with statistics of an empty
+        table the planner collects every row that is due and sorts them.
+        """
+        if connections[self.alias].vendor != "postgresql":
+            yield
+            return
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(WALK_INDEX)
+            yield
+            cursor.execute(WALK_FREELY)
+
     def read_clock(self, now: datetime | None) -> datetime:
         """Return `now`, or the time of the database."""
         if now is not None:
@@ -80,6 +95,19 @@ class Database:
             skip_locked=features.has_select_for_update_skip_locked,
             no_key=features.has_select_for_no_key_update,
         )
+
+
+WALK_INDEX = """
+    SET LOCAL enable_bitmapscan = off;
+    SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_sort = off
+"""
+
+WALK_FREELY = """
+    SET LOCAL enable_bitmapscan TO DEFAULT;
+    SET LOCAL enable_seqscan TO DEFAULT;
+    SET LOCAL enable_sort TO DEFAULT
+"""
 
 
 READ_CLOCK = """

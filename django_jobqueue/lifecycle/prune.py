@@ -146,15 +146,16 @@ def _prune_rows(
 
 def _prune_batch(db: Database, rows: QuerySet[Job], *, size: int) -> Counter[str]:
     """Delete one batch in a transaction and count it by status."""
-    # Without this look an idle worker would take SQLite's only write lock each time.
-    if not rows.exists():
-        return Counter()
     features = connections[db.alias].features
+    # Without this look an idle worker would take SQLite's only write lock each time.
+    if not features.has_select_for_update and not rows.exists():
+        return Counter()
     with db.atomic():
         locked = rows.select_for_update(
             skip_locked=features.has_select_for_update_skip_locked
         )
-        statuses = dict(locked.values_list("pk", "status")[:size])
+        with db.walking_index():
+            statuses = dict(locked.values_list("pk", "status")[:size])
         Attempt.objects.using(db.alias).filter(job_id__in=statuses).delete()
         Job.objects.using(db.alias).filter(pk__in=statuses).delete()
     return Counter(statuses.values())

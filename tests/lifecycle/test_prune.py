@@ -236,6 +236,7 @@ def test_batches_end_at_their_limit() -> None:
     assert [batch.total() for batch in batches] == [500, 200]
 
 
+@pytest.mark.sqlite
 def test_a_look_that_finds_nothing_writes_nothing(
     django_assert_num_queries: Any,
 ) -> None:

@@ -103,12 +103,14 @@ class Filled:
     def explain_prune(self) -> tuple[Plan, Plan]:
         """Explain the two queries of a batch: Django's own connection plans them."""
         later = timezone.now() + timedelta(days=9)
-        due = find_due_jobs(Database(alias="default"), now=later)["succeeded"]
+        db = Database(alias="default")
+        due = find_due_jobs(db, now=later)["succeeded"]
         with transaction.atomic():
             locked = due.order_by("prune_at").select_for_update(skip_locked=True)
             rows = locked.values_list("pk", "status")[:BATCH]
-            found = rows.explain(format="json", analyze=True, buffers=True)
-            ids = [pk for pk, _ in rows]
+            with db.walking_index():
+                found = rows.explain(format="json", analyze=True, buffers=True)
+                ids = [pk for pk, _ in rows]
             with connection.cursor() as cursor:
                 cursor.execute(
                     "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
