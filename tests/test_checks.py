@@ -115,7 +115,7 @@ def test_unknown_database_of_a_handler_is_e011() -> None:
     ]
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(databases=["default", "business"])
 @pytest.mark.parametrize("flags", [{}, {"tags": ["jobqueue"]}])
 def test_manage_py_check_fails_on_an_error(flags: dict[str, Any]) -> None:
     with (

@@ -84,7 +84,11 @@ def _candidates(version: Version) -> Iterator[str]:
     for folder in os.get_exec_path():
         yield os.path.join(folder, name)
     for root in _pyenv_roots():
-        folders = (root / "versions").glob("{}.{}.*".format(*version))
+        try:
+            folders = list((root / "versions").glob("{}.{}.*".format(*version)))
+        except OSError:
+            # Of another user, and closed to us.
+            continue
         # Not the free-threaded ones (3.13.1t): not every dependency has wheels there.
         for folder in sorted(folders, key=_patch, reverse=True):
             if not folder.name.endswith("t"):

@@ -6,7 +6,6 @@ the watchdog as well, and does not look like a dead loop.
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..signals import Event
 from .loop import Loop
+from .stacks import format_stacks
 
 logger = logging.getLogger("django_jobqueue.worker")
 
@@ -22,14 +22,13 @@ TICK = 20.0
 PATIENCE = 3
 # EX_TEMPFAIL: whoever started the worker shall start it again.
 EXIT_CODE = 75
-STDERR = 2
 
 
 def end_process(loop: Loop) -> None:
     """Write the stacks of all threads and end at once; the jobs will be rescued."""
     text = "has died" if loop.is_dead else "is stuck"
     logger.critical(Event(f"the {loop.name} loop {text}; this process ends"))
-    faulthandler.dump_traceback(file=STDERR, all_threads=True)
+    logger.critical("stacks of all threads\n%s", format_stacks())
     os._exit(EXIT_CODE)
 
 

@@ -34,6 +34,7 @@ from .held import HeldJobs
 from .listener import Listener
 from .maintenance import Maintenance
 from .slots import Slots
+from .stacks import format_stacks
 from .watchdog import Watchdog
 
 logger = logging.getLogger("django_jobqueue.worker")
@@ -118,6 +119,10 @@ class Worker:
         if hurry:
             self._calls.put("signal")
 
+    def show_stacks(self) -> None:
+        """Ask for the stacks of all threads in the log. Safe in a signal handler."""
+        self._calls.put("stacks")
+
     def restart(self) -> None:
         """Ask the worker to drain, and its process to start anew then."""
         self.is_to_restart = True
@@ -126,8 +131,12 @@ class Worker:
     def is_asked_to_stop(self, timeout: float = 0.0) -> bool:
         """Wait for a call to stop. Only for the thread that runs the worker."""
         with suppress(queue.Empty):
-            self._signals += self._calls.get(timeout=timeout) == "signal"
-            self.stopping.set()
+            call = self._calls.get(timeout=timeout)
+            if call == "stacks":
+                logger.warning("stacks of all threads\n%s", format_stacks())
+            else:
+                self._signals += call == "signal"
+                self.stopping.set()
         return self.stopping.is_set()
 
     def run(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import sys
@@ -26,8 +25,6 @@ from ...worker.worker import Worker
 
 BUSY_WAIT = 1.0
 LONGEST_WAIT = 10.0
-# The file descriptor: sys.stderr may be anything.
-STDERR = 2
 
 
 class Command(BaseCommand):
@@ -109,15 +106,14 @@ class Command(BaseCommand):
 
     def _heed_signals(self, worker: Worker) -> None:
         """TERM and INT drain, again: hurry; QUIT hurries; HUP drains and starts anew;
-        USR1 writes the stacks of all threads to stderr."""
+        USR1 writes the stacks of all threads to the log."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.stop())
         # Windows has none of these.
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGQUIT, lambda *_: worker.stop(hurry=True))
             signal.signal(signal.SIGHUP, lambda *_: worker.restart())
-            # By faulthandler: it answers even while every thread is stuck.
-            faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
+            signal.signal(signal.SIGUSR1, lambda *_: worker.show_stacks())
 
     def _read_options(self, flags: dict[str, Any]) -> Options:
         try:
