@@ -14,7 +14,7 @@ from django.db import connections
 
 from ..lifecycle.database import Database
 from ..lifecycle.notify import notify_due, notify_pending
-from ..lifecycle.prune import BATCH, prune_jobs
+from ..lifecycle.prune import prune_jobs
 from ..lifecycle.rescue import forget_silent_workers, rescue_jobs
 from ..lifecycle.rescued import LIMIT
 from ..options import Options
@@ -69,7 +69,8 @@ class Maintenance:
         if is_called_for and self._rescue(db) == LIMIT:
             return 0.0
         if self._is_pruning:
-            self._is_pruning = prune_jobs(db) == BATCH
+            # A batch is of one status: a small one of the first is not the end.
+            self._is_pruning = prune_jobs(db) > 0
             if self._is_pruning:
                 return PAUSE
             # Django's connection of this thread is needed once a minute only.

@@ -99,8 +99,8 @@ def test_pruning_takes_a_batch_at_a_time_and_comes_back_soon(
         for _ in range(501)
     )
 
-    delays = [maintenance.loop._try_step() for _ in range(2)]
+    delays = [maintenance.loop._try_step() for _ in range(3)]
     maintenance.loop._close()
 
     assert not Job.objects.exists()
-    assert delays[0] < 0.1 < delays[1]
+    assert max(delays[:2]) < 0.1 < delays[2]
