@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import environ  # type: ignore[import-untyped]
+import environ
 from django.conf import settings
 from django.core.signals import setting_changed
 
@@ -134,6 +134,18 @@ def _seconds(low: float, high: float = 10 * 365 * 86400) -> Callable[[Any], time
     return read
 
 
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _memory(value: Any) -> int:
+    """Read a number of bytes, or a text such as 512M."""
+    match = re.fullmatch(r"(\d{1,15})([KMG]?)", str(value).strip().upper())
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if isinstance(value, int | str) and not isinstance(value, bool) and size >= 1 << 20:
+        return size
+    raise ValueError("at least one megabyte, as bytes or as a text such as '512M'")
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str) and 0 < len(value) <= 200:
         return value
@@ -220,6 +232,10 @@ class Options:
     # Of runworker only.
     name: str | None = _option(None, _or_none(_text))
     max_jobs: int | None = _option(None, _or_none(_whole(1, 1 << 40)), int)
+    # Resident bytes above which a process is replaced.
+    max_memory: int | None = _option(None, _or_none(_memory))
+    # No supervisor: all in one process, for debuggers.
+    in_process: bool = _option(False, _flag, bool)
     once: bool = _option(False, _flag, bool)
     burst: bool = _option(False, _flag, bool)
     log_format: str = _option("text", _choice("text", "json"))

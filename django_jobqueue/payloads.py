@@ -1,6 +1,6 @@
 """JSON at the edge: what a payload and a result may hold, and the errors that say so.
 
-Called by enqueue before anything is written, and by worker/attempt.py for results. The
+Called by enqueue before anything is written, and by worker/run.py for results. The
 text that comes out is accepted by PostgreSQL's jsonb and by SQLite alike.
 """
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
-from .outcomes import Cancelled, Died, GivenBack, Retried, Succeeded
+from .failures import describe_exception
+from .outcomes import Cancelled, Crashed, Died, GivenBack, Retried, Succeeded
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -93,7 +94,10 @@ class JobLog:
         match ending.outcome:
             case Succeeded():
                 self._report_succeeded(ending)
-            case Retried(delay=delay, failure=failure):
+            case (
+                Retried(delay=delay, failure=failure)
+                | Crashed(delay=delay, failure=failure)
+            ):
                 self._report_retried(ending, failure.short, delay)
             case GivenBack(delay=delay, failure=failure, label=label):
                 self._report_given_back(ending, str(label), failure.short, delay)
@@ -181,13 +185,31 @@ class JobLog:
         job_given_back.send_robust(None, **fields, error=error, delay=delay)
 
     def _describe(self, claim: Claim) -> dict[str, Any]:
-        return {
-            "job_id": claim.id,
-            "job_type": claim.job_type,
-            "queue": claim.queue,
-            "attempt": claim.attempt,
-            "worker_id": self.worker_id,
-        }
+        return _describe_claim(claim, self.worker_id)
+
+
+def report_late_error(claim: Claim, error: BaseException, *, worker_id: UUID) -> None:
+    """Tell of what an atomic job raised after its commit: a hook of on_commit()."""
+    fields = _describe_claim(claim, worker_id)
+    fields["error"] = describe_exception(error).short
+    logger.error(Event("hook failed after the commit", **fields), exc_info=error)
+
+
+def report_settled(claim: Claim, error: BaseException, *, worker_id: UUID) -> None:
+    """Tell of an atomic job that has committed, although its COMMIT raised."""
+    fields = _describe_claim(claim, worker_id)
+    fields["error"] = describe_exception(error).short
+    logger.warning(Event("commit found, its hooks did not run", **fields))
+
+
+def _describe_claim(claim: Claim, worker_id: UUID) -> dict[str, Any]:
+    return {
+        "job_id": claim.id,
+        "job_type": claim.job_type,
+        "queue": claim.queue,
+        "attempt": claim.attempt,
+        "worker_id": worker_id,
+    }
 
 
 def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:

@@ -12,15 +12,14 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import django
 import pytest
 from django.conf import settings
 
 from tests.postgres import database_url
+from tests.processes import make_worker_env
 
-ROOT = Path(__file__).parent.parent
 DATABASE = os.environ.setdefault("JOBQUEUE_TEST_DATABASE", "postgresql")
 
 
@@ -91,14 +90,7 @@ def worker_env(django_db_setup: None) -> dict[str, str]:
     Such a process sees committed rows only: the test needs `transaction=True`, and
     `databases=[…]` if it uses another alias than `default`.
     """
-    # Not NAME: a database that no test asked for has not been made, and the name of
-    # the real one must not get into a test.
-    names = {
-        f"JOBQUEUE_TEST_NAME_{alias}": settings.DATABASES[alias]["TEST"]["NAME"]
-        for alias in settings.DATABASES
-    }
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **names, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return make_worker_env()
 
 
 def _restore_interrupt() -> None:

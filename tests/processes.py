@@ -10,13 +10,23 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
+from django.conf import settings
+
 from tests.waiting import wait_until
+
+ROOT = Path(__file__).parent.parent
 
 
 class WorkerProcess:
     """`manage.py runworker` in a process of its own; ended with the block."""
 
-    def __init__(self, env: dict[str, str], *flags: str, **variables: str) -> None:
+    def __init__(
+        self,
+        env: dict[str, str],
+        *flags: str,
+        is_group: bool = False,
+        **variables: str,
+    ) -> None:
         handle, path = tempfile.mkstemp(prefix="jobqueue-worker-", suffix=".log")
         self.log = Path(path)
         with os.fdopen(handle, "wb") as log:
@@ -25,6 +35,7 @@ class WorkerProcess:
                 env={**env, **variables},
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=is_group,
             )
 
     def __enter__(self) -> WorkerProcess:
@@ -74,6 +85,35 @@ class WorkerProcess:
         if self.process.poll() is not None:
             raise AssertionError(f"the worker has ended:\n{self.read_log()}")
         return False
+
+
+def list_children(pid: int) -> list[int]:
+    """Return the pids of the processes that a process has started and that live."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _read_parent(entry) == pid
+    ]
+
+
+def _read_parent(entry: Path) -> int | None:
+    try:
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in "ZX" else int(parent)
+
+
+def make_worker_env() -> dict[str, str]:
+    """Return the environment in which a worker process uses the test databases."""
+    # Not NAME: a database that no test asked for has not been made, and the name of
+    # the real one must not get into a test.
+    names = {
+        f"JOBQUEUE_TEST_NAME_{alias}": settings.DATABASES[alias]["TEST"]["NAME"]
+        for alias in settings.DATABASES
+    }
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **names, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def run_burst(env: dict[str, str], *flags: str, **variables: str) -> str:

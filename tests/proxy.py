@@ -5,18 +5,50 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
+
+
+@dataclass(slots=True)
+class Cut:
+    """What is to be cut, and how often yet."""
+
+    marker: bytes
+    is_reply: bool
+    times: int = 1
+    # Messages with the marker that are spared before each cut.
+    spare: int = 0
+    # Only on connections that have carried this before.
+    after: bytes = b""
+    # How many clients are refused then: the database is away for a while.
+    then_refuse: int = 0
+    spared: int = 0
+
+    def hits(self, data: bytes, *, seen: set[bytes]) -> bool:
+        if not self.times or self.marker not in data:
+            return False
+        if self.after and self.after not in seen:
+            return False
+        if self.spared < self.spare:
+            self.spared += 1
+            return False
+        self.times -= 1
+        self.spared = 0
+        return True
 
 
 class CuttingProxy:
-    """Passes everything on, until a reply contains `marker`: that one is swallowed.
+    """Passes everything on, until something contains a marker: that is swallowed.
 
-    The server has done what it was asked for, and the client never hears of it.
+    A reply: the server has done what it was asked for, and the client never hears of
+    it. A request: the server never hears of it, and sees the client vanish.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self.marker: bytes | None = None
         self.cuts = 0
+        self._rules: list[Cut] = []
+        self._refusals = 0
         self._target = (host, port)
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -35,12 +67,23 @@ class CuttingProxy:
     ) -> None:
         self._listener.close()
         for each in self._sockets:
+            # Before the close: it neither wakes a thread that reads nor tells the peer.
+            _shut_down(each)
             each.close()
 
     def cut_once(self, marker: bytes) -> None:
         """Cut the first reply that contains the marker."""
+        self.cut_replies(marker)
+
+    def cut_replies(self, marker: bytes, **how: Any) -> None:
+        """Swallow replies with the marker, and their connections; `how`: see Cut."""
         with self._lock:
-            self.marker = marker
+            self._rules.append(Cut(marker, is_reply=True, **how))
+
+    def cut_requests(self, marker: bytes, **how: Any) -> None:
+        """Swallow requests with the marker, and their connections; `how`: see Cut."""
+        with self._lock:
+            self._rules.append(Cut(marker, is_reply=False, **how))
 
     def _accept(self) -> None:
         while True:
@@ -48,34 +91,57 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._is_refused():
+                client.close()
+                continue
             server = socket.create_connection(self._target)
             self._sockets += [client, server]
+            # What this connection has carried, of all that a rule asks for.
+            seen: set[bytes] = set()
             for source, target, is_reply in (
                 (client, server, False),
                 (server, client, True),
             ):
                 threading.Thread(
-                    target=self._pass_on, args=(source, target, is_reply), daemon=True
+                    target=self._pass_on,
+                    args=(source, target, is_reply, seen),
+                    daemon=True,
                 ).start()
 
+    def _is_refused(self) -> bool:
+        with self._lock:
+            is_refused = self._refusals > 0
+            self._refusals -= is_refused
+            return is_refused
+
     def _pass_on(
-        self, source: socket.socket, target: socket.socket, is_reply: bool
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        is_reply: bool,
+        seen: set[bytes],
     ) -> None:
         try:
             while data := source.recv(65536):
-                if is_reply and self._is_to_be_cut(data):
+                if self._is_to_be_cut(data, is_reply, seen):
                     break
                 target.sendall(data)
         except OSError:
             pass
-        for each in (source, target):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        _shut_down(source)
+        _shut_down(target)
 
-    def _is_to_be_cut(self, data: bytes) -> bool:
+    def _is_to_be_cut(self, data: bytes, is_reply: bool, seen: set[bytes]) -> bool:
         with self._lock:
-            if self.marker is None or self.marker not in data:
-                return False
-            self.marker = None
-            self.cuts += 1
-            return True
+            seen.update(rule.after for rule in self._rules if rule.after in data)
+            for rule in self._rules:
+                if rule.is_reply == is_reply and rule.hits(data, seen=seen):
+                    self.cuts += 1
+                    self._refusals = rule.then_refuse
+                    return True
+            return False
+
+
+def _shut_down(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)

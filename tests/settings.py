@@ -35,15 +35,19 @@ def sqlite_database(alias: str) -> dict[str, Any]:
     # Files, since worker processes open them too. Nothing but a test needs one.
     directory = env.str("JOBQUEUE_TEST_DIRECTORY", default="")
     test_name = str(Path(directory) / f"test_{alias}_{RUN}.sqlite3")
+    options = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 30,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+    }
+    # A worker must do without them: startproject writes none.
+    if env.bool("JOBQUEUE_TEST_NO_OPTIONS", default=False):
+        options = {}
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": ":memory:",
         "TEST": {"NAME": test_name if directory else None},
-        "OPTIONS": {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 30,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
-        },
+        "OPTIONS": options,
     }
 
 
@@ -109,3 +113,7 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
+
+# What the tests of faults change in a worker's process: see tests/faults/points.py.
+if "JOBQUEUE_TEST_CRASHES" in os.environ:
+    INSTALLED_APPS.append("tests.faults.points.FaultsConfig")

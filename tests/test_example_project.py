@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-from tests.conftest import DATABASE, ROOT
+from tests.conftest import DATABASE
+from tests.processes import ROOT
 
 EXAMPLE = ROOT / "example_project"
 DATABASES = ["sqlite", *(["postgresql"] if DATABASE == "postgresql" else [])]

@@ -12,7 +12,9 @@ from django_jobqueue.failures import (
     TRACEBACK_LIMIT,
     Failure,
     clean_text,
+    describe_end,
     describe_exception,
+    find_packages,
 )
 
 
@@ -168,6 +170,52 @@ def test_recursion_error_is_capped() -> None:
     assert failure.traceback.count("in recurse") < sys.getrecursionlimit() // 2
 
 
+def test_a_deep_traceback_names_the_first_place_and_the_last() -> None:
+    def descend(depth: int) -> None:
+        if depth:
+            descend(depth - 1)
+        else:
+            arrive()
+
+    def arrive() -> None:
+        raise ValueError("so deep")
+
+    with pytest.raises(ValueError, match="so deep") as caught:
+        descend(200)
+    failure = describe_exception(caught.value)
+    assert "in test_a_deep_traceback_names" in failure.traceback
+    assert "in arrive" in failure.traceback
+
+
+def test_a_chain_that_is_too_long_is_shown_from_its_end() -> None:
+    error: BaseException = KeyError("the first")
+    for number in range(1000):
+        try:
+            raise ValueError(f"link {number}") from error
+        except ValueError as caught:
+            error = caught
+    shown = describe_exception(error).traceback
+    assert "ValueError: link 999\n" in shown
+    assert "direct cause of the following exception" in shown
+    assert shown.index("ValueError: link 998\n") < shown.index("ValueError: link 999\n")
+    assert "the first" not in shown
+
+
+def test_a_group_that_is_too_large_is_shown_from_its_beginning() -> None:
+    members: list[Any] = [ValueError(str(number)) for number in range(1000)]
+    shown = describe_exception(raised(ExceptionGroup("many", members))).traceback
+    assert "in raised" in shown
+    assert "ExceptionGroup: many (1000 sub-exceptions)\n" in shown
+    assert "  | ValueError: 0\n" in shown
+    assert "ValueError: 999\n" not in shown
+
+
+def test_the_text_of_a_class_without_a_module_is_its_name() -> None:
+    homeless: Any = type("Homeless", (Exception,), {"__module__": None})
+    assert describe_exception(homeless()).exception_class == "Homeless"
+    assert find_packages(homeless()) == {"", "builtins"}
+
+
 def test_describing_works_at_the_bottom_of_the_stack() -> None:
     def recurse() -> Failure:
         try:
@@ -203,6 +251,18 @@ def test_fingerprint_differs_by_class_job_type_and_place() -> None:
         ]
     }
     assert len(fingerprints) == 4
+
+
+def test_an_end_seen_from_outside_is_described_like_an_exception() -> None:
+    failure = describe_end("WorkerCrashed", "it\0died", job_type="mail", place="there")
+    assert failure.short == "WorkerCrashed: it\N{REPLACEMENT CHARACTER}died"
+    assert failure.traceback == ""
+    others = [
+        describe_end("Other", "", job_type="mail", place="there"),
+        describe_end("WorkerCrashed", "", job_type="report", place="there"),
+        describe_end("WorkerCrashed", "", job_type="mail", place="here"),
+    ]
+    assert len({failure.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -36,14 +37,19 @@ from django_jobqueue.outcomes import (
     MAX_GIVEN_BACK,
     Backoff,
     Cancelled,
+    Crashed,
     Died,
     GivenBack,
     Outcome,
     Retried,
     RetryPolicy,
     choose_delay,
+    is_cancelled_sql,
+    is_conflict,
     is_database_trouble,
     judge,
+    judge_crash,
+    judge_overrun,
     load_backoff,
     read_backoff,
 )
@@ -210,6 +216,32 @@ def test_whatever_is_raised_is_a_failed_attempt(error: BaseException) -> None:
     assert isinstance(judge_first(error), Retried)
 
 
+@pytest.mark.parametrize("claimed", [Snooze, Cancel, Discard, JobTimeout])
+def test_an_error_is_judged_by_what_it_is_and_not_by_what_it_says(claimed: Any) -> None:
+    class Pretender(Exception):
+        @property
+        def __class__(self) -> Any:
+            return claimed
+
+    outcome = judge_first(Pretender("boo"), retry_on={Pretender: None})
+    assert isinstance(outcome, Retried)
+    assert outcome.label == AttemptOutcome.FAILED
+    assert outcome.failure.message == "boo"
+
+
+@pytest.mark.parametrize("ask", [is_database_trouble, is_conflict, is_cancelled_sql])
+def test_only_errors_of_a_driver_are_asked_for_their_state(ask: Any) -> None:
+    class Guarded(Exception):
+        @property
+        def sqlstate(self) -> str:
+            sys.exit("none of your business")
+
+        sqlite_errorcode = sqlstate
+
+    assert ask(Guarded()) is False
+    assert ask(from_driver(Guarded())) is False
+
+
 def test_timeout_is_retried_and_then_dead_by_timeout() -> None:
     first = judge_first(JobTimeout())
     assert isinstance(first, Retried)
@@ -217,6 +249,149 @@ def test_timeout_is_retried_and_then_dead_by_timeout() -> None:
     last = judge(JobTimeout(), policy(), attempt=3)
     assert isinstance(last, Died)
     assert (last.reason, last.label) == (DeadReason.TIMEOUT, AttemptOutcome.TIMEOUT)
+
+
+def judge_death(cause: str = "killed by SIGSEGV", **changes: Any) -> Crashed | Died:
+    facts = {
+        "crashes": 0,
+        "attempt": 1,
+        "max_attempts": 3,
+        "max_crashes": 3,
+        "is_alone": False,
+        "job_type": "mail",
+        **changes,
+    }
+    return judge_crash(cause, **facts)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_crash_is_tried_again_after_a_while(is_alone: bool) -> None:
+    outcome = judge_death(is_alone=is_alone)
+    assert isinstance(outcome, Crashed)
+    assert outcome.is_alone == is_alone
+    assert SECOND / 2 <= outcome.delay <= SECOND
+
+
+@pytest.mark.parametrize(
+    ("crashes", "seconds"), [(0, 1), (1, 2), (4, 16), (8, 256), (9, 300), (5000, 300)]
+)
+def test_the_wait_after_a_crash_doubles_up_to_five_minutes(
+    crashes: int, seconds: int
+) -> None:
+    delays = set()
+    for _ in range(50):
+        outcome = judge_death(crashes=crashes, max_crashes=9999)
+        assert isinstance(outcome, Crashed)
+        delays.add(outcome.delay)
+    assert len(delays) > 40
+    assert all(seconds * SECOND / 2 <= delay <= seconds * SECOND for delay in delays)
+
+
+def assert_dead_by_crash(outcome: Crashed | Died) -> None:
+    assert isinstance(outcome, Died)
+    assert (outcome.reason, outcome.label) == (
+        DeadReason.CRASHED,
+        AttemptOutcome.CRASHED,
+    )
+    assert outcome.crash == 1
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_third_crash_is_the_last(is_alone: bool) -> None:
+    facts = {"is_alone": is_alone, "max_attempts": 99}
+    assert isinstance(judge_death(crashes=1, **facts), Crashed)
+    assert_dead_by_crash(judge_death(crashes=2, **facts))
+    assert_dead_by_crash(judge_death(crashes=0, max_crashes=1, **facts))
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_one_attempt_is_a_promise_that_a_crash_ends(is_alone: bool) -> None:
+    assert_dead_by_crash(judge_death(max_attempts=1, is_alone=is_alone))
+
+
+def test_a_crash_beside_others_does_not_use_up_the_last_attempt() -> None:
+    assert isinstance(judge_death(attempt=3, max_attempts=3), Crashed)
+
+
+def test_a_crash_while_alone_uses_up_the_last_attempt() -> None:
+    assert isinstance(judge_death(attempt=2, is_alone=True), Crashed)
+    assert_dead_by_crash(judge_death(attempt=3, is_alone=True))
+
+
+@pytest.mark.parametrize("cause", ["killed by SIGSEGV", "exited with code 3"])
+def test_a_crash_says_how_the_process_died_and_who_else_was_in_it(cause: str) -> None:
+    beside, alone = judge_death(cause), judge_death(cause, is_alone=True)
+    assert beside.failure.exception_class == "WorkerCrashed"
+    assert beside.failure.message == f"The process that ran this job died: {cause}."
+    assert alone.failure.short == (
+        f"WorkerCrashed: The process that ran this job and nothing else died: {cause}."
+    )
+
+
+def test_crashes_of_one_kind_share_a_fingerprint() -> None:
+    def fingerprint(cause: str = "killed by SIGSEGV", **changes: Any) -> str:
+        return judge_death(cause, **changes).failure.fingerprint
+
+    assert len(fingerprint()) == 16
+    assert fingerprint() == fingerprint(is_alone=True) == fingerprint(crashes=2)
+    kinds = {
+        fingerprint(),
+        fingerprint("killed by SIGKILL"),
+        fingerprint(job_type="pdf"),
+    }
+    assert len(kinds) == 3
+
+
+def judge_stuck(**changes: Any) -> Retried | Died:
+    facts = {
+        "attempt": 1,
+        "max_attempts": 3,
+        "delay": 7 * SECOND,
+        "timeout": 90 * SECOND,
+        "grace": 5 * SECOND,
+        "job_type": "mail",
+        **changes,
+    }
+    return judge_overrun(**facts)
+
+
+def test_an_attempt_that_ignored_its_timeout_is_retried_as_a_timeout() -> None:
+    outcome = judge_stuck(attempt=2)
+    assert isinstance(outcome, Retried)
+    assert (outcome.delay, outcome.label) == (7 * SECOND, AttemptOutcome.TIMEOUT)
+
+
+@pytest.mark.parametrize(("attempt", "max_attempts"), [(3, 3), (1, 1)])
+def test_the_last_attempt_that_ignored_its_timeout_is_dead_by_timeout(
+    attempt: int, max_attempts: int
+) -> None:
+    outcome = judge_stuck(attempt=attempt, max_attempts=max_attempts)
+    assert isinstance(outcome, Died)
+    assert (outcome.reason, outcome.label) == (
+        DeadReason.TIMEOUT,
+        AttemptOutcome.TIMEOUT,
+    )
+    assert outcome.crash == 0
+
+
+def test_an_overrun_without_a_known_backoff_takes_the_usual_one() -> None:
+    outcome = judge_stuck(attempt=2, delay=None)
+    assert isinstance(outcome, Retried)
+    assert SECOND <= outcome.delay <= 2 * SECOND
+
+
+def test_an_overrun_is_recorded_under_the_class_of_a_soft_timeout() -> None:
+    soft = judge_first(JobTimeout())
+    assert isinstance(soft, Retried)
+    failure = judge_stuck().failure
+    assert failure.exception_class == soft.failure.exception_class
+    assert failure.message == (
+        "The attempt took longer than 90 s and did not stop within 5 s after that; "
+        "its process was replaced."
+    )
+    assert failure.fingerprint != soft.failure.fingerprint
+    assert failure.fingerprint == judge_stuck(attempt=3).failure.fingerprint
+    assert failure.fingerprint != judge_stuck(job_type="pdf").failure.fingerprint
 
 
 def test_failure_bears_the_fingerprint_of_its_job_type() -> None:

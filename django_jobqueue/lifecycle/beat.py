@@ -1,13 +1,14 @@
 """The heartbeat row of a worker: registered before its first claim, removed last.
 
-Called by worker/heartbeat.py. A beat after a gap longer than the TTL sets
-`beating_since` anew: such a worker leaves others alone until it has been steady for a
-TTL.
+Called by worker/heartbeat.py, and by a supervisor for all its workers at once. A beat
+after a gap longer than the TTL sets `beating_since` anew: such a worker leaves others
+alone until it has been steady for a TTL.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,13 +48,24 @@ class BeatReply:
 
     # Whether this worker has been steady for a TTL, so that it may rescue others.
     is_steady: bool
-    # Whether some worker is silent.
+    # Whether some worker is silent that nobody beat for just now.
     is_someone_silent: bool
 
 
-BEAT = """
+# Those of this call are not looked for among the silent: a statement does not see what
+# it writes. ORDER BY: two such statements must not wait for each other in a circle.
+BEAT_WORKERS = """
     WITH clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    ),
+    silent AS MATERIALIZED (
+        SELECT EXISTS (
+            SELECT 1
+            FROM jobqueue_workerheartbeat AS other
+            WHERE
+                other.id <> ALL(%(ids)s::uuid[])
+                AND other.last_seen_at < (SELECT now FROM clock) - %(ttl)s::interval
+        ) AS is_someone
     )
     INSERT INTO jobqueue_workerheartbeat AS worker (
         id,
@@ -73,22 +85,50 @@ BEAT = """
         memory
     )
     SELECT
-        %(id)s::uuid,
-        %(host)s::text,
-        %(pid)s::integer,
-        %(name)s::text,
-        %(queues)s::jsonb,
-        %(concurrency)s::integer,
-        %(version)s::text,
+        beat.id,
+        beat.host,
+        beat.pid,
+        beat.name,
+        beat.queues::jsonb,
+        beat.concurrency,
+        beat.version,
         clock.now,
         clock.now,
         clock.now,
-        %(state)s::text,
-        %(processed)s::bigint,
-        %(failed)s::bigint,
-        %(running)s::integer,
-        %(memory)s::bigint
-    FROM clock
+        beat.state,
+        beat.processed,
+        beat.failed,
+        beat.running,
+        beat.memory
+    FROM unnest(
+        %(ids)s::uuid[],
+        %(hosts)s::text[],
+        %(pids)s::integer[],
+        %(names)s::text[],
+        %(queues)s::text[],
+        %(concurrencies)s::integer[],
+        %(versions)s::text[],
+        %(states)s::text[],
+        %(processed)s::bigint[],
+        %(failed)s::bigint[],
+        %(running)s::integer[],
+        %(memories)s::bigint[]
+    ) AS beat (
+        id,
+        host,
+        pid,
+        name,
+        queues,
+        concurrency,
+        version,
+        state,
+        processed,
+        failed,
+        running,
+        memory
+    )
+    CROSS JOIN clock
+    ORDER BY beat.id
     ON CONFLICT (id) DO UPDATE
     SET
         beating_since = CASE
@@ -103,15 +143,42 @@ BEAT = """
         running = EXCLUDED.running,
         memory = EXCLUDED.memory
     RETURNING
+        worker.id,
         worker.beating_since < worker.last_seen_at - %(ttl)s::interval,
-        EXISTS (
-            SELECT 1
-            FROM jobqueue_workerheartbeat AS other
-            WHERE
-                other.id <> worker.id
-                AND other.last_seen_at < worker.last_seen_at - %(ttl)s::interval
-        )
+        (SELECT is_someone FROM silent)
 """
+
+
+def beat_workers(
+    db: Database,
+    beats: Sequence[tuple[WorkerIdentity, Pulse]],
+    *,
+    ttl: timedelta,
+    now: datetime | None = None,
+) -> dict[UUID, BeatReply]:
+    """Write the rows of these workers at once, making those that are missing."""
+    if not db.is_postgres:
+        return _beat_portable(db, beats, ttl=ttl, now=now)
+    workers = [worker for worker, _ in beats]
+    pulses = [pulse for _, pulse in beats]
+    parameters: dict[str, Any] = {
+        "ids": [worker.id for worker in workers],
+        "hosts": [worker.host for worker in workers],
+        "pids": [worker.pid for worker in workers],
+        "names": [worker.name for worker in workers],
+        "queues": [json.dumps(worker.queues) for worker in workers],
+        "concurrencies": [worker.concurrency for worker in workers],
+        "versions": [worker.version for worker in workers],
+        "states": [pulse.state for pulse in pulses],
+        "processed": [pulse.processed for pulse in pulses],
+        "failed": [pulse.failed for pulse in pulses],
+        "running": [pulse.running for pulse in pulses],
+        "memories": [pulse.memory for pulse in pulses],
+        "ttl": ttl,
+        "now": now,
+    }
+    rows = db.execute(BEAT_WORKERS, parameters)
+    return {id: BeatReply(*reply) for id, *reply in rows}
 
 
 def beat(
@@ -122,43 +189,57 @@ def beat(
     ttl: timedelta,
     now: datetime | None = None,
 ) -> BeatReply:
-    """Write the worker's row, making it if it is missing."""
-    if not db.is_postgres:
-        return _beat_portable(db, worker, pulse, ttl=ttl, now=now)
-    parameters: dict[str, Any] = {**asdict(worker), **asdict(pulse)}
-    parameters |= {"queues": json.dumps(worker.queues), "ttl": ttl, "now": now}
-    [row] = db.execute(BEAT, parameters)
-    return BeatReply(*row)
+    """Write the row of one worker."""
+    return beat_workers(db, [(worker, pulse)], ttl=ttl, now=now)[worker.id]
 
 
 def _beat_portable(
+    db: Database,
+    beats: Sequence[tuple[WorkerIdentity, Pulse]],
+    *,
+    ttl: timedelta,
+    now: datetime | None,
+) -> dict[UUID, BeatReply]:
+    beats = sorted(beats, key=lambda beat: beat[0].id)
+    with db.atomic():
+        now = db.read_clock(now)
+        since = {
+            worker.id: _write_beat(db, worker, pulse, ttl=ttl, now=now)
+            for worker, pulse in beats
+        }
+    rows = WorkerHeartbeat.objects.using(db.alias).exclude(pk__in=since)
+    is_someone_silent = rows.filter(last_seen_at__lt=now - ttl).exists()
+    return {
+        id: BeatReply(moment < now - ttl, is_someone_silent)
+        for id, moment in since.items()
+    }
+
+
+def _write_beat(
     db: Database,
     worker: WorkerIdentity,
     pulse: Pulse,
     *,
     ttl: timedelta,
-    now: datetime | None,
-) -> BeatReply:
+    now: datetime,
+) -> datetime:
+    """Write one row and return since when it is beating."""
     rows = WorkerHeartbeat.objects.using(db.alias)
-    with db.atomic():
-        now = db.read_clock(now)
-        row = rows.filter(pk=worker.id).first()
-        if row is None:
-            since = now
-            rows.create(
-                **asdict(worker),
-                **asdict(pulse),
-                started_at=now,
-                last_seen_at=now,
-                beating_since=now,
-            )
-        else:
-            since = now if row.last_seen_at < now - ttl else row.beating_since
-            rows.filter(pk=worker.id).update(
-                **asdict(pulse), last_seen_at=now, beating_since=since
-            )
-    others = rows.exclude(pk=worker.id).filter(last_seen_at__lt=now - ttl)
-    return BeatReply(since < now - ttl, others.exists())
+    row = rows.filter(pk=worker.id).first()
+    if row is None:
+        rows.create(
+            **asdict(worker),
+            **asdict(pulse),
+            started_at=now,
+            last_seen_at=now,
+            beating_since=now,
+        )
+        return now
+    since = now if row.last_seen_at < now - ttl else row.beating_since
+    rows.filter(pk=worker.id).update(
+        **asdict(pulse), last_seen_at=now, beating_since=since
+    )
+    return since
 
 
 def deregister(db: Database, worker_id: UUID) -> None:

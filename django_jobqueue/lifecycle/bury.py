@@ -14,7 +14,7 @@ from ..models import DeadJob, Job
 from ..models.record import JobRecord
 from ..outcomes import Died
 from .database import Database
-from .endings import Ending, Written
+from .endings import Ending, Written, clears_suspicion
 
 _NOT_COPIED = {"error", "started_at", "finished_by"}
 COPIED = [
@@ -32,6 +32,9 @@ WRITE_DIED = """
         FROM unnest(
             %(ids)s::uuid[],
             %(tokens)s::bigint[],
+            %(raises)s::integer[],
+            %(crashes)s::integer[],
+            %(cleared)s::boolean[],
             %(reasons)s::text[],
             %(errors)s::text[],
             %(fingerprints)s::text[],
@@ -44,6 +47,9 @@ WRITE_DIED = """
         ) AS given (
             id,
             token,
+            raised,
+            crash,
+            is_cleared,
             reason,
             error,
             fingerprint,
@@ -130,7 +136,34 @@ WRITE_DIED = """
             died_at
         )
         SELECT
-            removed.*,
+            removed.id,
+            removed.job_type,
+            removed.queue,
+            removed.payload,
+            removed.args,
+            removed.priority,
+            removed.run_at,
+            removed.attempts,
+            removed.max_attempts,
+            CASE
+                WHEN ended.is_cleared THEN 0
+                ELSE removed.crashes + ended.crash
+            END,
+            removed.lost,
+            removed.given_back,
+            removed.lease_token + ended.raised,
+            removed.timeout,
+            removed.backoff,
+            removed.created_at,
+            removed.claimed_at,
+            removed.unknown_since,
+            NOT ended.is_cleared AND (removed.isolate OR ended.crash = 1),
+            removed.unique_key,
+            removed.concurrency_key,
+            removed.expires_at,
+            removed.progress,
+            removed.tags,
+            removed.meta,
             %(worker_id)s::uuid,
             clock.now - ended.age * interval '1 second',
             ended.error,
@@ -188,6 +221,9 @@ def write_died(
         "now": shared["now"],
         "ids": [ending.claim.id for ending in endings],
         "tokens": [ending.claim.lease_token for ending in endings],
+        "raises": [int(ending.is_taken) for ending in endings],
+        "crashes": [death.crash for death in deaths],
+        "cleared": [clears_suspicion(death.label) for death in deaths],
         "reasons": [str(death.reason) for death in deaths],
         "errors": [failure.short for failure in failures],
         "fingerprints": [failure.fingerprint for failure in failures],

@@ -10,15 +10,50 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
 from ..models import Job
 from ..states import JobStatus
 from .database import Database
+
+
+class Suspects(Enum):
+    """Whether a claim takes jobs suspected of killing their process (`Job.isolate`)."""
+
+    # A worker without a supervisor: nobody else would run them.
+    TOO = "too"
+    # A process that runs many jobs, which it must not take along.
+    NOT = "not"
+    # The process in which a suspect runs alone.
+    ONLY = "only"
+
+
+LOWEST = -(1 << 63)
+HIGHEST = (1 << 63) - 1
+NIL = UUID(int=0)
+
+
+class Span(NamedTuple):
+    """A part of a queue, in the order of claims: what comes after (low, after) and has
+    a rank up to `high`."""
+
+    queue: str
+    low: int
+    after: UUID
+    high: int
+
+    def covers(self, rank: int) -> bool:
+        return self.low < rank <= self.high
+
+
+def whole(queue: str) -> Span:
+    """Return the span that covers all of a queue."""
+    return Span(queue, LOWEST, NIL, HIGHEST)
 
 
 class Claim(NamedTuple):
@@ -32,6 +67,7 @@ class Claim(NamedTuple):
     rank: int
     job_type: str
     queue: str
+    priority: int
     # JSON texts, decoded by the thread that runs the job.
     payload: str
     args: str
@@ -56,6 +92,68 @@ class Claim(NamedTuple):
 # (11,680 pages for 50 jobs, 677 by the primary key).
 CLAIM_JOBS = """
     WITH chosen AS MATERIALIZED (
+        SELECT picked.id
+        FROM unnest(%(queues)s::text[], %(limits)s::integer[]) AS wanted (queue, quota)
+        CROSS JOIN LATERAL (
+            SELECT candidate.id
+            FROM unnest(
+                %(span_queues)s::text[],
+                %(lows)s::bigint[],
+                %(afters)s::uuid[],
+                %(highs)s::bigint[]
+            ) AS span (queue, low, after, high)
+            CROSS JOIN LATERAL (
+                SELECT job.id
+                FROM jobqueue_job AS job
+                WHERE
+                    job.status = 'pending'
+                    AND job.queue = wanted.queue
+                    AND (job.rank, job.id) > (span.low, span.after)
+                    AND job.rank <= span.high
+                    AND (NOT job.isolate OR %(with_suspects)s::boolean)
+                ORDER BY job.rank, job.id
+                LIMIT wanted.quota
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS candidate
+            WHERE span.queue = wanted.queue
+            LIMIT wanted.quota
+        ) AS picked
+    )
+    UPDATE jobqueue_job AS job
+    SET
+        status = 'running',
+        lease_token = job.lease_token + 1,
+        attempts = job.attempts + 1,
+        worker_id = %(worker_id)s::uuid,
+        claimed_at = (SELECT coalesce(%(now)s::timestamptz, clock_timestamp())),
+        started_at = NULL
+    WHERE
+        job.id = ANY(ARRAY(SELECT id FROM chosen))
+        AND job.status IS NOT DISTINCT FROM 'pending'
+    RETURNING
+        job.id,
+        job.lease_token,
+        job.rank,
+        job.job_type,
+        job.queue,
+        job.priority,
+        job.payload,
+        job.args,
+        job.backoff,
+        job.attempts,
+        job.max_attempts,
+        job.timeout,
+        job.given_back,
+        job.run_at,
+        job.claimed_at,
+        job.expires_at,
+        job.unknown_since
+"""
+
+# The same, with a condition that stands in the index of suspects: as a parameter it
+# would leave the planner with the index of all pending jobs, a million of them perhaps.
+CLAIM_SUSPECTS = """
+    WITH chosen AS MATERIALIZED (
         SELECT candidate.id
         FROM unnest(%(queues)s::text[], %(limits)s::integer[]) AS wanted (queue, quota)
         CROSS JOIN LATERAL (
@@ -63,6 +161,7 @@ CLAIM_JOBS = """
             FROM jobqueue_job AS job
             WHERE
                 job.status = 'pending'
+                AND job.isolate
                 AND job.queue = wanted.queue
             ORDER BY job.rank, job.id
             LIMIT wanted.quota
@@ -86,6 +185,7 @@ CLAIM_JOBS = """
         job.rank,
         job.job_type,
         job.queue,
+        job.priority,
         job.payload,
         job.args,
         job.backoff,
@@ -105,21 +205,39 @@ def claim_jobs(
     quotas: dict[str, int],
     *,
     worker_id: UUID,
+    suspects: Suspects = Suspects.TOO,
+    spans: Sequence[Span] | None = None,
     now: datetime | None = None,
 ) -> list[Claim]:
-    """Claim the most urgent jobs, up to its quota from each queue."""
+    """Claim the most urgent jobs, up to its quota from each queue.
+
+    Of each queue only what its spans cover, which must not overlap; None: all of it.
+    """
     if not db.is_postgres:
-        return _claim_portable(db, quotas, worker_id=worker_id, now=now)
-    rows = db.execute(
-        CLAIM_JOBS,
-        {
-            "queues": list(quotas),
-            "limits": list(quotas.values()),
-            "worker_id": worker_id,
-            "now": now,
-        },
-    )
+        return _claim_portable(
+            db, quotas, worker_id=worker_id, suspects=suspects, now=now
+        )
+    parameters: dict[str, Any] = {
+        "queues": list(quotas),
+        "limits": list(quotas.values()),
+        "worker_id": worker_id,
+        "now": now,
+    }
+    if suspects is Suspects.ONLY:
+        rows = db.execute(CLAIM_SUSPECTS, parameters)
+    else:
+        parameters |= dump_spans(list(map(whole, quotas)) if spans is None else spans)
+        parameters["with_suspects"] = suspects is Suspects.TOO
+        rows = db.execute(CLAIM_JOBS, parameters)
     return _sort_claims(map(Claim._make, rows))
+
+
+def dump_spans(spans: Sequence[Span]) -> dict[str, list[Any]]:
+    """Return the parameters of CLAIM_JOBS that say what to read."""
+    columns = ("span_queues", "lows", "afters", "highs")
+    return {
+        name: [span[number] for span in spans] for number, name in enumerate(columns)
+    }
 
 
 def _sort_claims(claims: Iterable[Claim]) -> list[Claim]:
@@ -128,9 +246,14 @@ def _sort_claims(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _claim_portable(
-    db: Database, quotas: dict[str, int], *, worker_id: UUID, now: datetime | None
+    db: Database,
+    quotas: dict[str, int],
+    *,
+    worker_id: UUID,
+    suspects: Suspects,
+    now: datetime | None,
 ) -> list[Claim]:
-    rows = Job.objects.using(db.alias).filter(status=JobStatus.PENDING)
+    rows = _find_pending(db, suspects)
     # Without this look an idle worker would take SQLite's only write lock each time.
     if not rows.filter(queue__in=list(quotas)).exists():
         return []
@@ -142,6 +265,13 @@ def _claim_portable(
             jobs += db.lock_rows(wanted)[:quota]
         _take_jobs(db, jobs, worker_id=worker_id, claimed_at=claimed_at)
     return _sort_claims(_make_claim(job, claimed_at) for job in jobs)
+
+
+def _find_pending(db: Database, suspects: Suspects) -> QuerySet[Job]:
+    rows: QuerySet[Job] = Job.objects.using(db.alias).filter(status=JobStatus.PENDING)
+    if suspects is not Suspects.TOO:
+        rows = rows.filter(isolate=suspects is Suspects.ONLY)
+    return rows
 
 
 def _take_jobs(
@@ -166,6 +296,7 @@ def _make_claim(job: Job, claimed_at: datetime) -> Claim:
         rank=job.rank,
         job_type=job.job_type,
         queue=job.queue,
+        priority=job.priority,
         payload=json.dumps(job.payload),
         args=json.dumps(job.args),
         backoff=_dump_or_none(job.backoff),
@@ -189,7 +320,9 @@ FIND_PENDING_QUEUES = """
         (
             SELECT queue
             FROM jobqueue_job
-            WHERE status = 'pending'
+            WHERE
+                status = 'pending'
+                AND (NOT isolate OR %(with_suspects)s::boolean)
             ORDER BY queue
             LIMIT 1
         )
@@ -200,6 +333,7 @@ FIND_PENDING_QUEUES = """
             WHERE
                 job.status = 'pending'
                 AND job.queue > found.queue
+                AND (NOT job.isolate OR %(with_suspects)s::boolean)
             ORDER BY job.queue
             LIMIT 1
         )
@@ -211,13 +345,28 @@ FIND_PENDING_QUEUES = """
     WHERE queue IS NOT NULL
 """
 
+FIND_SUSPECT_QUEUES = """
+    SELECT DISTINCT queue
+    FROM jobqueue_job
+    WHERE
+        status = 'pending'
+        AND isolate
+"""
 
-def find_pending_queues(db: Database) -> list[str]:
+
+def find_pending_queues(
+    db: Database, *, suspects: Suspects = Suspects.TOO
+) -> list[str]:
     """Return the names of the queues with pending jobs: one index probe for each."""
-    if db.is_postgres:
-        return [queue for (queue,) in db.execute(FIND_PENDING_QUEUES, {})]
-    rows = Job.objects.using(db.alias).filter(status=JobStatus.PENDING)
-    return list(rows.order_by("queue").values_list("queue", flat=True).distinct())
+    if not db.is_postgres:
+        rows = _find_pending(db, suspects).order_by("queue")
+        return list(rows.values_list("queue", flat=True).distinct())
+    if suspects is Suspects.ONLY:
+        found = db.execute(FIND_SUSPECT_QUEUES, {})
+    else:
+        parameters = {"with_suspects": suspects is Suspects.TOO}
+        found = db.execute(FIND_PENDING_QUEUES, parameters)
+    return [queue for (queue,) in found]
 
 
 FIND_NEXT_DUE = """
@@ -287,3 +436,27 @@ def has_work(
     is_due = Q(status=JobStatus.SCHEDULED, run_at__lte=db.read_clock(now))
     is_live = Q(status__in=[JobStatus.PENDING, JobStatus.RUNNING])
     return bool(rows.filter(is_live | is_due).exists())
+
+
+HAS_SUSPECTS = """
+    SELECT EXISTS (
+        SELECT 1
+        FROM jobqueue_job
+        WHERE
+            status = 'pending'
+            AND isolate
+            AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+            AND queue <> ALL(%(exclude)s::text[])
+    )
+"""
+
+
+def has_suspects(db: Database, queues: list[str] | None, *, exclude: list[str]) -> bool:
+    """Tell whether a suspect of these queues (None: all) waits to run alone."""
+    if db.is_postgres:
+        [[answer]] = db.execute(HAS_SUSPECTS, {"queues": queues, "exclude": exclude})
+        return bool(answer)
+    rows = _find_pending(db, Suspects.ONLY).exclude(queue__in=exclude)
+    if queues is not None:
+        rows = rows.filter(queue__in=queues)
+    return bool(rows.exists())

@@ -6,9 +6,10 @@ tests: in service, time is the database's (SQLite: the process's, there is no ot
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,17 @@ M = TypeVar("M", bound=models.Model)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+# Seconds for which a worker's own connection keeps its plans.
+REPLAN = 1.0
+
+
+@dataclass(slots=True)
+class PlanAge:
+    """When the plans of a connection were last thrown away (monotonic)."""
+
+    since: float = field(default_factory=time.monotonic)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
     """Where the jobs are, and through which connection this caller reaches them."""
@@ -33,6 +45,7 @@ class Database:
     own: psycopg.Connection[Any] | None = None
     # Run the portable version of each arrow, whatever the database is.
     is_portable: bool = False
+    plans: PlanAge = field(default_factory=PlanAge, compare=False)
 
     @property
     def is_postgres(self) -> bool:
@@ -43,11 +56,24 @@ class Database:
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
         """Run one statement and return its rows."""
         if self.own is not None:
+            self._refresh_plans(self.own)
             return self.own.execute(statement, parameters).fetchall()
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
             rows: list[Any] = cursor.fetchall()
             return rows
+
+    def _refresh_plans(self, own: psycopg.Connection[Any]) -> None:
+        """Plan anew now and then.
+
+        A generic plan stays until the table is analysed. One made on an empty table may
+        read all of it for each batch, and a queue fills within seconds: finish went
+        from 5 ms to beyond its statement timeout on two million rows.
+        """
+        now = time.monotonic()
+        if now - self.plans.since > REPLAN:
+            own.execute(DISCARD_PLANS)
+            self.plans.since = now
 
     def atomic(self) -> AbstractContextManager[None]:
         """Open a transaction on Django's connection; the portable versions need it."""
@@ -109,6 +135,10 @@ WALK_FREELY = """
     SET LOCAL enable_sort TO DEFAULT
 """
 
+
+DISCARD_PLANS = """
+    DISCARD PLANS
+"""
 
 READ_CLOCK = """
     SELECT clock_timestamp()

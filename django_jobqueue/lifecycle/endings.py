@@ -9,7 +9,15 @@ from typing import TypeAlias, assert_never
 from uuid import UUID
 
 from ..failures import UNSTORABLE, Failure
-from ..outcomes import Cancelled, Died, GivenBack, Outcome, Retried, Succeeded
+from ..outcomes import (
+    Cancelled,
+    Crashed,
+    Died,
+    GivenBack,
+    Outcome,
+    Retried,
+    Succeeded,
+)
 from ..states import AttemptOutcome, JobStatus
 from .claim import Claim
 
@@ -29,6 +37,25 @@ class Ending:
     ran: float = 0.0
     # The handler's own transaction has written it: only to be told of.
     is_written: bool = False
+    # Written by somebody else than the attempt, the supervisor: the token is raised,
+    # so that whatever the attempt itself still writes is refused.
+    is_taken: bool = False
+
+    @property
+    def label(self) -> str:
+        """How the attempt ended, as Attempt.outcome has it."""
+        outcome = self.outcome
+        return (outcome if isinstance(outcome, Died) else plan_move(outcome)).label
+
+    def is_same_end(self, token: int, taken: str | None) -> bool:
+        """Tell whether a job that bears `token` now has ended by this very ending.
+
+        `taken` is the outcome noted under the token before that one. A taken attempt
+        that ended under its own token has ended by itself.
+        """
+        if not self.is_taken:
+            return token == self.claim.lease_token
+        return token == self.claim.lease_token + 1 and taken == self.label
 
     @property
     def age(self) -> float | None:
@@ -47,13 +74,15 @@ class Move:
     refund: int = 0
     # 1: counts against the limit of forgiven trouble.
     trouble: int = 0
+    # 1: one more crash, and the job is a suspect.
+    crash: int = 0
     is_unknown: bool = False
     result: str | None = None
     error: str = ""
     failure: Failure = field(default_factory=Failure)
 
 
-def plan_move(outcome: Succeeded | Retried | GivenBack | Cancelled) -> Move:
+def plan_move(outcome: Succeeded | Retried | GivenBack | Crashed | Cancelled) -> Move:
     """Say which columns an outcome changes."""
     match outcome:
         case Succeeded():
@@ -83,6 +112,16 @@ def plan_move(outcome: Succeeded | Retried | GivenBack | Cancelled) -> Move:
                 error=outcome.failure.short,
                 failure=outcome.failure,
             )
+        case Crashed():
+            return Move(
+                status=JobStatus.SCHEDULED,
+                label=AttemptOutcome.CRASHED,
+                delay=outcome.delay,
+                refund=int(not outcome.is_alone),
+                crash=1,
+                error=outcome.failure.short,
+                failure=outcome.failure,
+            )
         case Cancelled():
             return Move(
                 status=JobStatus.CANCELLED,
@@ -94,16 +133,39 @@ def plan_move(outcome: Succeeded | Retried | GivenBack | Cancelled) -> Move:
             assert_never(outcome)
 
 
+def clears_suspicion(label: str) -> bool:
+    """Tell whether such an end shows that the job does not kill its process.
+
+    A released job may not have run at all, one without a handler surely has not: what
+    was known of it stays.
+    """
+    return label not in {
+        AttemptOutcome.CRASHED,
+        AttemptOutcome.RELEASED,
+        AttemptOutcome.UNKNOWN_HANDLER,
+    }
+
+
 def simplify(ending: Ending) -> Ending:
     """Return the ending with constant texts: the database refused the real ones."""
     outcome: Outcome
     match ending.outcome:
         case Succeeded():
             outcome = Succeeded(None, note="The database refused the result.")
-        case Retried() | GivenBack() | Died():
+        case Retried() | GivenBack() | Crashed() | Died():
             outcome = replace(ending.outcome, failure=UNSTORABLE)
         case Cancelled():
             outcome = Cancelled("cancelled")
         case _:
             assert_never(ending.outcome)
     return replace(ending, outcome=outcome)
+
+
+def retell(ending: Ending, status: str) -> Ending:
+    """Return the ending of a row that had ended before, as the row tells it.
+
+    The COMMIT of an atomic job may have come through although nobody heard of it.
+    """
+    if status == JobStatus.SUCCEEDED and not isinstance(ending.outcome, Succeeded):
+        return replace(ending, outcome=Succeeded())
+    return ending

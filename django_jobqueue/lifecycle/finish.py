@@ -20,8 +20,17 @@ from ..outcomes import Died, Succeeded
 from ..states import JobStatus
 from .bury import write_died
 from .database import Database, count_microseconds
-from .endings import Ending, Move, Written, plan_move, simplify
+from .endings import (
+    Ending,
+    Move,
+    Written,
+    clears_suspicion,
+    plan_move,
+    retell,
+    simplify,
+)
 from .finish_portable import finish_portable
+from .settle import lock_owned
 
 
 @dataclass(slots=True)
@@ -83,10 +92,11 @@ def finish_in_transaction(
     away: the caller must roll back.
     """
     if not db.is_postgres:
+        # Not left to the report: there, what has ended under our token is done.
+        if not lock_owned(db, ending.claim, worker_id=worker_id):
+            raise LeaseLost
         report = FinishReport()
         finish_portable(db, [ending], report, worker_id=worker_id, options=options)
-        if not report.done:
-            raise LeaseLost
         return
     db.execute(
         LOCK_OWN_JOB,
@@ -119,12 +129,14 @@ LOCK_OWN_JOB = """
 def _is_quick(ending: Ending) -> bool:
     """Tell whether nothing but the success is to be written: the usual case.
 
-    After an earlier claim (token above 1) the job has a history that goes on.
+    After an earlier claim (token above 1) the job has a history that goes on, and it
+    may be suspected of a crash.
     """
     outcome = ending.outcome
     return (
         type(outcome) is Succeeded
         and not outcome.note
+        and not ending.is_taken
         and ending.claim.lease_token == 1
     )
 
@@ -278,8 +290,11 @@ WRITE_MOVED = """
             %(tokens)s::bigint[],
             %(statuses)s::text[],
             %(delays)s::interval[],
+            %(raises)s::integer[],
             %(refunds)s::integer[],
             %(troubles)s::integer[],
+            %(crashes)s::integer[],
+            %(cleared)s::boolean[],
             %(unknowns)s::boolean[],
             %(results)s::text[],
             %(errors)s::text[],
@@ -294,8 +309,11 @@ WRITE_MOVED = """
             token,
             status,
             delay,
+            raised,
             refund,
             trouble,
+            crash,
+            is_cleared,
             is_unknown,
             result,
             error,
@@ -322,8 +340,14 @@ WRITE_MOVED = """
         SET
             status = ended.status,
             worker_id = NULL,
+            lease_token = job.lease_token + ended.raised,
             attempts = job.attempts - ended.refund,
             given_back = job.given_back + ended.trouble,
+            crashes = CASE
+                WHEN ended.is_cleared THEN 0
+                ELSE job.crashes + ended.crash
+            END,
+            isolate = NOT ended.is_cleared AND (job.isolate OR ended.crash = 1),
             unknown_since = CASE
                 WHEN ended.is_unknown THEN coalesce(job.unknown_since, clock.now)
             END,
@@ -406,8 +430,11 @@ def _write_moved(
         "tokens": [ending.claim.lease_token for ending in endings],
         "statuses": [str(move.status) for move in moves],
         "delays": [move.delay for move in moves],
+        "raises": [int(ending.is_taken) for ending in endings],
         "refunds": [move.refund for move in moves],
         "troubles": [move.trouble for move in moves],
+        "crashes": [move.crash for move in moves],
+        "cleared": [clears_suspicion(move.label) for move in moves],
         "unknowns": [move.is_unknown for move in moves],
         "results": [move.result for move in moves],
         "errors": [move.error for move in moves],
@@ -421,14 +448,31 @@ def _write_moved(
     return db.execute(WRITE_MOVED, parameters)
 
 
+# The attempt is the one before the present token: who took it away has noted it.
 READ_ENDS = """
-    SELECT id, status, lease_token, worker_id
-    FROM jobqueue_job
-    WHERE id = ANY(%(ids)s::uuid[])
+    SELECT
+        job.id,
+        job.status,
+        job.lease_token,
+        job.worker_id,
+        attempt.outcome
+    FROM jobqueue_job AS job
+    LEFT JOIN jobqueue_attempt AS attempt
+        ON attempt.job_id = job.id
+        AND attempt.lease_token = job.lease_token - 1
+    WHERE job.id = ANY(%(ids)s::uuid[])
     UNION ALL
-    SELECT id, 'dead', lease_token, NULL
-    FROM jobqueue_deadjob
-    WHERE id = ANY(%(ids)s::uuid[])
+    SELECT
+        dead.id,
+        'dead',
+        dead.lease_token,
+        NULL,
+        attempt.outcome
+    FROM jobqueue_deadjob AS dead
+    LEFT JOIN jobqueue_attempt AS attempt
+        ON attempt.job_id = dead.id
+        AND attempt.lease_token = dead.lease_token - 1
+    WHERE dead.id = ANY(%(ids)s::uuid[])
 """
 
 
@@ -441,13 +485,12 @@ def _settle(
     ids = [ending.claim.id for ending in missing]
     found = {row[0]: tuple(row[1:]) for row in db.execute(READ_ENDS, {"ids": ids})}
     for ending in missing:
-        match found.get(ending.claim.id):
-            case (JobStatus.RUNNING, ending.claim.lease_token, owner) if (
-                owner == worker_id
-            ):
-                report.busy.append(ending)
-            case (status, ending.claim.lease_token, _) if status != JobStatus.RUNNING:
-                # An earlier try was committed, only its reply was lost.
-                report.done.append(ending)
-            case _:
-                report.lost.append(ending)
+        status, token, owner, taken = found.get(ending.claim.id, (None,) * 4)
+        is_running = status == JobStatus.RUNNING
+        if is_running and (token, owner) == (ending.claim.lease_token, worker_id):
+            report.busy.append(ending)
+        elif status and not is_running and ending.is_same_end(token, taken):
+            # An earlier try was committed, only its reply was lost.
+            report.done.append(retell(ending, status))
+        else:
+            report.lost.append(ending)

@@ -21,7 +21,7 @@ from ..outcomes import Died, Succeeded, is_database_trouble
 from ..states import ENDED, JobStatus
 from .bury import bury_portable
 from .database import Database, make_rank
-from .endings import Ending, plan_move, simplify
+from .endings import Ending, clears_suspicion, plan_move, retell, simplify
 
 if TYPE_CHECKING:
     from .finish import FinishReport
@@ -37,8 +37,9 @@ def finish_portable(
     now: datetime | None = None,
 ) -> None:
     """Write the ends of attempts in one transaction; fill the report."""
-    now = db.read_clock(now)
     with db.atomic():
+        # Inside: the wait for SQLite's lock must not make an attempt older.
+        now = db.read_clock(now)
         for ending in endings:
             try:
                 with db.atomic():
@@ -70,7 +71,12 @@ def _finish(
         return
     age = ending.age
     started_at = None if age is None else now - timedelta(seconds=age)
-    written = {"finished_by": worker_id, "started_at": started_at}
+    written = {
+        "finished_by": worker_id,
+        "started_at": started_at,
+        "lease_token": job.lease_token + int(ending.is_taken),
+        **_weigh_suspicion(job, ending),
+    }
     if isinstance(ending.outcome, Died):
         _write_death(db, job, ending.outcome, written, now)
     elif _leaves_nothing(ending, options):
@@ -84,6 +90,14 @@ def _finish(
     if not isinstance(ending.outcome, Succeeded) or ending.claim.lease_token > 1:
         _note_attempt(db, ending, worker_id, started_at, now)
     report.done.append(ending)
+
+
+def _weigh_suspicion(job: Job, ending: Ending) -> dict[str, Any]:
+    if clears_suspicion(ending.label):
+        return {"crashes": 0, "isolate": False}
+    outcome = ending.outcome
+    crash = (outcome if isinstance(outcome, Died) else plan_move(outcome)).crash
+    return {"crashes": job.crashes + crash, "isolate": job.isolate or crash == 1}
 
 
 def _write_death(
@@ -128,6 +142,7 @@ def _leaves_nothing(ending: Ending, options: Options) -> bool:
     return (
         isinstance(ending.outcome, Succeeded)
         and not ending.outcome.note
+        and not ending.is_taken
         and ending.claim.lease_token == 1
         and options.retention["succeeded"].age == timedelta()
     )
@@ -164,16 +179,19 @@ def _settle(
     """Find out why the row is not ours: locked by someone, ended by us, or lost."""
     claim = ending.claim
     job = Job.objects.using(db.alias).filter(pk=claim.id).first()
-    dead = DeadJob.objects.using(db.alias).filter(
-        pk=claim.id, lease_token=claim.lease_token
-    )
-    if job is None:
-        (report.done if dead.exists() else report.lost).append(ending)
-    elif job.lease_token != claim.lease_token:
+    record = job or DeadJob.objects.using(db.alias).filter(pk=claim.id).first()
+    if record is None:
         report.lost.append(ending)
-    elif job.status != JobStatus.RUNNING:
-        report.done.append(ending)
-    elif job.worker_id == worker_id:
-        report.busy.append(ending)
+    elif job is None or job.status != JobStatus.RUNNING:
+        noted = Attempt.objects.using(db.alias).filter(
+            job_id=claim.id, lease_token=record.lease_token - 1
+        )
+        taken = noted.values_list("outcome", flat=True).first()
+        is_same = ending.is_same_end(record.lease_token, taken)
+        if is_same:
+            report.done.append(retell(ending, "dead" if job is None else job.status))
+        else:
+            report.lost.append(ending)
     else:
-        report.lost.append(ending)
+        is_busy = (job.lease_token, job.worker_id) == (claim.lease_token, worker_id)
+        (report.busy if is_busy else report.lost).append(ending)

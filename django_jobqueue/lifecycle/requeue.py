@@ -22,7 +22,8 @@ from .database import Database, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
 
 BATCH = 500
-_RESET = {"attempts": 0, "crashes": 0, "lost": 0, "given_back": 0, "isolate": False}
+# Not `isolate`: who has killed its process is a suspect until it ends otherwise.
+_RESET = {"attempts": 0, "crashes": 0, "lost": 0, "given_back": 0}
 # An expiry that has passed would cancel the job at its next claim.
 _CLEARED = {
     "claimed_at",

@@ -645,6 +645,11 @@ class Migration(migrations.Migration):
                         name="jobqueue_job_claim",
                     ),
                     models.Index(
+                        condition=models.Q(("isolate", True), ("status", "pending")),
+                        fields=["queue", "rank", "id"],
+                        name="jobqueue_job_suspects",
+                    ),
+                    models.Index(
                         condition=models.Q(("status", "scheduled")),
                         fields=["run_at"],
                         name="jobqueue_job_due",

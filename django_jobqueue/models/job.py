@@ -157,6 +157,11 @@ class Job(JobRecord):
                 condition=Q(status=JobStatus.PENDING),
             ),
             models.Index(
+                fields=["queue", "rank", "id"],
+                name="jobqueue_job_suspects",
+                condition=Q(status=JobStatus.PENDING, isolate=True),
+            ),
+            models.Index(
                 fields=["run_at"],
                 name="jobqueue_job_due",
                 condition=Q(status=JobStatus.SCHEDULED),

@@ -8,17 +8,11 @@ nothing else.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
-from django.db import transaction
 from django.utils import timezone
 
 from ..context import JobContext
@@ -28,7 +22,6 @@ from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
-from ..lifecycle.finish import finish_in_transaction
 from ..lifecycle.reconcile import is_owned
 from ..options import Options
 from ..outcomes import (
@@ -37,34 +30,19 @@ from ..outcomes import (
     GivenBack,
     Outcome,
     Succeeded,
-    is_cancelled_sql,
-    is_conflict,
-    judge,
-    load_backoff,
+    is_kind,
 )
 from ..payloads import dump_result
 from ..registry import find_handler
 from ..states import AttemptOutcome, DeadReason
+from .bench import Bench
 from .connections import tidy_connections
 from .held import HeldJob
-
-# How often an atomic job runs again because transactions got in each other's way.
-RERUNS = 5
+from .policy import find_max_attempts, find_timeout, judge_error
+from .run import read_arguments, run_handler
 
 # What log records of a handler's own say of the job they were written in.
 current_claim: ContextVar[Claim | None] = ContextVar("jobqueue_claim", default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What every attempt of this worker works with."""
-
-    options: Options
-    worker_id: UUID
-    report_progress: Callable[[Claim, dict[str, Any]], None]
-    report_started: Callable[[Claim], None]
-    # Whether our heartbeat is overdue: then nothing is begun.
-    is_fenced: Callable[[], bool] = lambda: False
 
 
 def run_attempt(held: HeldJob, bench: Bench) -> Ending:
@@ -102,34 +80,21 @@ def _run_attempt(held: HeldJob, bench: Bench) -> Ending:
         context = make_context(held, handler, bench, timeout=timeout)
     # Before the job too: a connection may have died while the thread was idle.
     tidy_connections()
-    error: BaseException | None = None
-    outcome: Outcome = Succeeded()
-    is_written = False
     current_claim.set(claim)
-    held.enter(timeout=timeout.total_seconds())
-    try:
-        try:
-            outcome, is_written = _call(held, handler, context, bench)
-        finally:
-            held.leave()
-    except BaseException as caught:
-        held.leave()
-        error = caught
+    run = run_handler(held, handler, context, bench, timeout=timeout)
     current_claim.set(None)
-    ran = time.monotonic() - (held.started or 0.0)
-    if error is not None and held.interruption is not None and is_cancelled_sql(error):
-        # The cancelled query came back before the exception got through.
-        error = held.interruption().with_traceback(error.__traceback__)
-    if error is not None:
-        outcome = judge_error(error, handler, claim, bench.options)
-    is_suspect = isinstance(error, Interruption)
-    del error  # its traceback holds the handler's frames
+    outcome = run.outcome
+    if run.error is not None:
+        outcome = judge_error(run.error, handler, claim, bench.options)
+    is_suspect = is_kind(run.error, Interruption)
+    is_written = run.has_end and run.error is None
+    run.error = None  # its traceback holds the handler's frames
     tidy_connections(is_suspect=is_suspect)
     return Ending(
         claim=claim,
         outcome=outcome,
-        started=held.started,
-        ran=ran,
+        started=run.started,
+        ran=run.ran,
         is_written=is_written,
     )
 
@@ -144,15 +109,17 @@ async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     outcome: Outcome
     # Each task has a context of its own: nothing to take back.
     current_claim.set(claim)
-    held.started = time.monotonic()
+    most = find_max_attempts(handler, claim, bench.options)
+    held.enter_task(timeout=timeout.total_seconds(), most=most)
     try:
         outcome = await _acall(held, handler, context, timeout, bench)
+    except asyncio.CancelledError as error:
+        outcome = _judge_cancellation(held, error, handler, bench)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError):
-            outcome = _judge_cancellation(held, error, handler, bench)
-        else:
-            outcome = judge_error(error, handler, claim, bench.options)
-    ran = time.monotonic() - held.started
+        outcome = judge_error(error, handler, claim, bench.options)
+    finally:
+        held.leave()
+    ran = time.monotonic() - (held.started or 0.0)
     return Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
 
 
@@ -170,22 +137,15 @@ def resolve(held: HeldJob, bench: Bench) -> Handler[..., Any] | Outcome:
     return handler
 
 
-def find_timeout(
-    handler: Handler[..., Any], claim: Claim, options: Options
-) -> timedelta:
-    return claim.timeout or handler.timeout or options.timeout
-
-
 def make_context(
     held: HeldJob, handler: Handler[..., Any], bench: Bench, *, timeout: timedelta
 ) -> JobContext:
     claim = held.claim
-    limit = claim.max_attempts or handler.max_attempts or bench.options.max_attempts
     return JobContext(
         job_id=claim.id,
         job_type=claim.job_type,
         attempt=claim.attempt,
-        max_attempts=limit,
+        max_attempts=find_max_attempts(handler, claim, bench.options),
         deadline=timezone.now() + timeout,
         fence=claim.lease_token,
         _flags=held.flags,
@@ -196,81 +156,6 @@ def make_context(
     )
 
 
-def judge_error(
-    error: BaseException, handler: Handler[..., Any], claim: Claim, options: Options
-) -> Outcome:
-    backoff = None if claim.backoff is None else load_backoff(json.loads(claim.backoff))
-    policy = handler.make_policy(
-        options, max_attempts=claim.max_attempts, backoff=backoff
-    )
-    return judge(
-        error,
-        policy,
-        attempt=claim.attempt,
-        given_back=claim.given_back,
-        job_type=claim.job_type,
-    )
-
-
-def _call(
-    held: HeldJob,
-    handler: Handler[..., Any],
-    context: JobContext | None,
-    bench: Bench,
-) -> tuple[Outcome, bool]:
-    """Call the handler, inside the transactions it asked for."""
-    options, claim = bench.options, held.claim
-    payload, args = _read_arguments(claim)
-    if not handler.atomic and not handler.databases:
-        result = handler.call(context, args, payload)
-        return Succeeded(dump_result(result, limit=options.max_result_bytes)), False
-    for reruns_left in reversed(range(RERUNS + 1)):
-        try:
-            return _call_in_transactions(held, handler, context, bench), handler.atomic
-        except Exception as error:
-            # All of it was rolled back, so it may run again at once and for free.
-            if not (handler.atomic and is_conflict(error) and reruns_left):
-                raise
-    raise AssertionError("unreachable: the last run returns or raises")
-
-
-def _call_in_transactions(
-    held: HeldJob,
-    handler: Handler[..., Any],
-    context: JobContext | None,
-    bench: Bench,
-) -> Outcome:
-    options, claim = bench.options, held.claim
-    payload, args = _read_arguments(claim)
-    with ExitStack() as transactions:
-        # The jobs' database is entered first, so that it commits last.
-        for alias in _order_databases(handler, options.database):
-            transactions.enter_context(transaction.atomic(using=alias))
-        result = handler.call(context, args, payload)
-        outcome = Succeeded(dump_result(result, limit=options.max_result_bytes))
-        if handler.atomic:
-            ending = Ending(claim=claim, outcome=outcome, started=held.started)
-            finish_in_transaction(
-                Database(alias=options.database),
-                ending,
-                worker_id=bench.worker_id,
-                options=options,
-            )
-    return outcome
-
-
-def _read_arguments(claim: Claim) -> tuple[dict[str, Any], list[Any]]:
-    args = [] if claim.args == "[]" else json.loads(claim.args)
-    return {} if claim.payload == "{}" else json.loads(claim.payload), args
-
-
-def _order_databases(handler: Handler[..., Any], jobs_alias: str) -> list[str]:
-    aliases = list(handler.databases)
-    if handler.atomic and jobs_alias not in aliases:
-        aliases.append(jobs_alias)
-    return sorted(aliases, key=lambda alias: alias != jobs_alias)
-
-
 async def _acall(
     held: HeldJob,
     handler: Handler[..., Any],
@@ -278,7 +163,7 @@ async def _acall(
     timeout: timedelta,
     bench: Bench,
 ) -> Outcome:
-    payload, args = _read_arguments(held.claim)
+    payload, args = read_arguments(held.claim)
     try:
         async with asyncio.timeout(timeout.total_seconds()) as limit:
             result = await handler.call(context, args, payload)

@@ -9,27 +9,29 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from ..exceptions import JobCancelled
 from ..lifecycle.beat import remember_queues
 from ..lifecycle.claim import (
     Claim,
+    Suspects,
     claim_jobs,
     find_next_due,
     find_pending_queues,
+    has_suspects,
     has_work,
 )
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
 from ..lifecycle.notify import WINDOW, notify_pending
 from ..lifecycle.promote import promote_jobs
-from ..lifecycle.reconcile import OwnedJob, read_owned_jobs
+from ..lifecycle.reconcile import make_claim, read_owned_jobs
 from ..options import Options
 from ..outcomes import GivenBack
 from ..states import AttemptOutcome
+from .cursors import Cursors
 from .finisher import Finisher
 from .held import HeldJobs
 from .loop import Loop
@@ -58,6 +60,8 @@ class Claimer:
         *,
         worker_id: UUID,
         options: Options,
+        suspects: Suspects,
+        on_suspects: Callable[[], None] | None,
         on_drained: Callable[[], None],
         is_fenced: Callable[[], bool],
     ) -> None:
@@ -69,6 +73,10 @@ class Claimer:
         self._finisher = finisher
         self._worker_id = worker_id
         self._options = options
+        # Whether to take jobs that killed a process: not, too, or only those.
+        self._suspects = suspects
+        # Told of such jobs where they are not ours to run.
+        self._on_suspects = on_suspects
         # Called when --burst, --once or --max-jobs has come to its end.
         self._on_drained = on_drained
         # Whether our own heartbeat is overdue: then nothing is begun.
@@ -76,8 +84,12 @@ class Claimer:
         self._serves_all = options.queues is None
         self._shares = QueueShares(dict(options.queues or ()))
         self._excluded = frozenset(options.exclude_queues)
+        self._cursors = Cursors(options.aging)
         self._pace = Pace(batch_size=options.batch_size)
-        self._left = 1 if options.once else options.max_jobs
+        self._left = 1 if options.once else None
+        if suspects is Suspects.TOO and self._left is None:
+            # Under a supervisor it is the one who counts.
+            self._left = options.max_jobs
         self._is_hungry = True
         self._next_look = 0.0
         self._next_due = 0.0
@@ -85,15 +97,16 @@ class Claimer:
         self._must_reconcile = False
         self._seen_db: Database | None = None
         # What the listener and the finisher say between two steps.
-        self._news: set[str] = set()
+        self._news: dict[str, int] = {}
         self._news_lock = threading.Lock()
 
-    def tell_pending(self, queues: Iterable[str]) -> None:
-        """Hear of pending jobs, from any thread."""
-        served = {name for name in queues if self._is_served(name)}
+    def tell_pending(self, ranks: Mapping[str, int]) -> None:
+        """Hear of pending jobs, {queue: lowest rank}, from any thread."""
+        served = {name: rank for name, rank in ranks.items() if self._is_served(name)}
         if served:
             with self._news_lock:
-                self._news |= served
+                for name, rank in served.items():
+                    self._news[name] = min(rank, self._news.get(name, rank))
             self.loop.wake()
 
     def tell_due(self, seconds: float) -> None:
@@ -139,7 +152,9 @@ class Claimer:
 
     def _read_news(self, now: float) -> None:
         with self._news_lock:
-            news, self._news = self._news, set()
+            news, self._news = self._news, {}
+        for queue, rank in news.items():
+            self._cursors.hear(queue, rank)
         if news:
             self._shares.learn(news)
             self._shares.wake(news)
@@ -153,7 +168,8 @@ class Claimer:
 
     def _look(self, db: Database) -> None:
         """See which queues have jobs: new ones, and those thought empty."""
-        found = [name for name in find_pending_queues(db) if self._is_served(name)]
+        pending = find_pending_queues(db, suspects=self._suspects)
+        found = [name for name in pending if self._is_served(name)]
         new = [name for name in found if name not in self._shares.names]
         if new:
             remember_queues(db, new)
@@ -161,6 +177,10 @@ class Claimer:
         self._shares.wake(found)
         self._is_hungry = self._is_hungry or bool(found)
         self._next_look = time.monotonic() + self._pause()
+        if self._suspects is Suspects.NOT and self._on_suspects is not None:
+            names = None if self._serves_all else self._shares.names
+            if has_suspects(db, names, exclude=sorted(self._excluded)):
+                self._on_suspects()
 
     def _promote(self, db: Database) -> None:
         promoted = promote_jobs(db, limit=PROMOTE_LIMIT, aging=self._options.aging)
@@ -172,6 +192,8 @@ class Claimer:
         served = [name for name in ranks if self._is_served(name)]
         self._shares.learn(served)
         self._shares.wake(served)
+        for queue in served:
+            self._cursors.hear(queue, ranks[queue])
         self._is_hungry = self._is_hungry or bool(served)
         if len(promoted) == PROMOTE_LIMIT:
             self._next_due = 0.0
@@ -190,7 +212,16 @@ class Claimer:
         if not quotas:
             self._is_hungry = False
             return 0
-        claims = claim_jobs(db, quotas, worker_id=self._worker_id)
+        began = time.monotonic()
+        spans = self._cursors.choose_spans(quotas, began)
+        claims = claim_jobs(
+            db,
+            quotas,
+            worker_id=self._worker_id,
+            suspects=self._suspects,
+            spans=spans,
+        )
+        self._cursors.note(claims, spans, began=began, now=time.monotonic())
         self._is_hungry = self._shares.note(quotas, (claim.queue for claim in claims))
         if self._left is not None:
             self._left -= len(claims)
@@ -227,6 +258,9 @@ class Claimer:
         owned = {job.id: job for job in read_owned_jobs(db, self._worker_id)}
         for held in self._held.list():
             job = owned.pop(held.claim.id, None)
+            if held.has_end:
+                # Ours no more, but by its own doing: its hooks shall run to their end.
+                continue
             if job is None or job.lease_token != held.claim.lease_token:
                 held.flags.lost = held.flags.cancelled = True
                 held.interrupt(JobCancelled)
@@ -234,7 +268,7 @@ class Claimer:
                 held.flags.cancelled = True
                 held.interrupt(JobCancelled)
         # Owned but not held: a claim whose reply was lost.
-        self.release(_make_claim(job) for job in owned.values())
+        self.release(make_claim(job) for job in owned.values())
 
     def _is_served(self, queue: str) -> bool:
         if queue in self._excluded:
@@ -270,26 +304,3 @@ class Claimer:
             # Somebody waits for the end: look often.
             delay = min(delay, 0.05)
         return delay
-
-
-def _make_claim(job: OwnedJob) -> Claim:
-    """Make what finish needs to give back a job we never saw."""
-    moment = datetime.now(UTC)
-    return Claim(
-        id=job.id,
-        lease_token=job.lease_token,
-        rank=0,
-        job_type=job.job_type,
-        queue=job.queue,
-        payload="{}",
-        args="[]",
-        backoff=None,
-        attempt=job.attempt,
-        max_attempts=None,
-        timeout=None,
-        given_back=0,
-        run_at=moment,
-        claimed_at=moment,
-        expires_at=None,
-        unknown_since=None,
-    )

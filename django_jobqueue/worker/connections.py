@@ -146,6 +146,19 @@ def cancel_queries(wrappers: list[Any]) -> None:
             logger.debug(Event("cancelling a query failed", error=error))
 
 
+def find_backends(wrappers: list[Any]) -> tuple[int, ...]:
+    """Return the process ids of the PostgreSQL backends behind these connections."""
+    pids = []
+    for wrapper in list(wrappers):
+        try:
+            if wrapper.vendor == "postgresql" and wrapper.connection is not None:
+                pids.append(int(wrapper.connection.info.backend_pid))
+        # Closed at this moment by its own thread: then it has no backend.
+        except Exception as error:
+            logger.debug(Event("a connection has no backend", error=error))
+    return tuple(pids)
+
+
 connection_created.connect(_note_connection)
 
 

@@ -1,21 +1,28 @@
 """Coroutines: async handlers, on one event loop in a thread of its own.
 
 Async ORM calls of one worker share one thread and one connection (Django has no other
-way yet); its upkeep is done here, once a second while jobs come.
+way yet); its upkeep is done here, once a second while jobs come and after each failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
 
+from ..failures import describe_exception
 from ..lifecycle.endings import Ending
-from .attempt import Bench, arun_attempt
+from ..outcomes import Succeeded
+from ..signals import Event
+from .attempt import arun_attempt
+from .bench import Bench
 from .connections import close_idle_connections, tidy_connections
 from .held import HeldJob
+
+logger = logging.getLogger("django_jobqueue.worker")
 
 UPKEEP = 1.0
 LAST_MOMENT = 0.5
@@ -53,17 +60,33 @@ class Coroutines:
         return not self._thread.is_alive() and not self._tasks
 
     def _run(self) -> None:
+        """Run the loop until the worker stops. The body of its thread.
+
+        asyncio lets sys.exit() in any task end the loop, and handlers can stop it or
+        cancel all of its tasks: then it runs again, for the jobs of the others.
+        """
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
+        serving: asyncio.Task[None] | None = None
+        while not self._loop.is_closed():
+            if serving is None or serving.done():
+                serving = self._loop.create_task(self._serve())
+            try:
+                self._loop.run_until_complete(serving)
+                break
+            except BaseException as error:
+                reason = describe_exception(error).short
+                logger.warning(Event("a job has stopped the event loop", error=reason))
         if not self._tasks:
             self._loop.close()
 
     async def _serve(self) -> None:
         """Live until the worker stops, then give what still runs a moment to end."""
         upkeep = asyncio.create_task(self._keep_up())
-        await self._stopping.wait()
-        upkeep.cancel()
+        try:
+            await self._stopping.wait()
+        finally:
+            upkeep.cancel()
         left = {upkeep, *self._tasks}
         for task in left:
             task.cancel()
@@ -86,6 +109,9 @@ class Coroutines:
             held.task = None
         self._ended += 1
         self._on_end(ending)
+        if not isinstance(ending.outcome, Succeeded):
+            # The connection may be broken: before another job finds that out.
+            await sync_to_async(tidy_connections)()
 
     async def _keep_up(self) -> None:
         """Tidy the connections of the thread that serves async ORM calls."""

@@ -31,8 +31,7 @@ class Heartbeat:
         self.reply = BeatReply(False, False)
         # Monotonic time taken before the last beat that was confirmed.
         self._confirmed = time.monotonic()
-        beats = 2 * options.heartbeat_interval
-        self._limit = max(options.heartbeat_ttl - beats, beats).total_seconds()
+        self._patience = find_patience(options)
         self._identity = identity
         self._options = options
         self._read_pulse = read_pulse
@@ -55,21 +54,29 @@ class Heartbeat:
     def is_overdue(self) -> bool:
         """Tell whether others may soon take this worker for dead, so that it must not
         begin anything: no beat was confirmed until two beats before the TTL."""
-        return time.monotonic() - self._confirmed > self._limit
+        return time.monotonic() - self._confirmed > self._patience
 
-    def finish(self, timeout: float) -> bool:
-        """Delete the row and stop; tell whether that was done in time."""
+    def finish(self) -> None:
+        """Ask for the end: the row is deleted, then the loop stops."""
         self._is_last = True
         self.loop.wake()
-        is_done = self.loop.join(timeout)
-        self.loop.stop()
-        return is_done
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end; tell whether it has come."""
+        return self.loop.join(timeout)
 
 
-def read_memory() -> int:
-    """Return the resident memory of this process in bytes, 0 where nobody knows."""
+def find_patience(options: Options) -> float:
+    """Return the seconds without a confirmed beat after which a worker begins nothing:
+    two beats before others take it for dead."""
+    beats = 2 * options.heartbeat_interval
+    return max(options.heartbeat_ttl - beats, beats).total_seconds()
+
+
+def read_memory(pid: int | None = None) -> int:
+    """Return the resident memory of a process in bytes, 0 where nobody knows."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,8 @@ import json
 import logging
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TextIO
 from uuid import UUID
 
 from ..lifecycle.claim import Claim
@@ -18,13 +19,21 @@ from ..signals import Event, format_field
 from .attempt import current_claim
 
 
-def configure(log_format: str, *, worker_id: UUID) -> None:
-    """Name jobs on all records; add a handler where nobody has configured one."""
+def configure(
+    log_format: str,
+    *,
+    worker_id: UUID | None = None,
+    on_broken: Callable[[], None] = lambda: None,
+) -> None:
+    """Name jobs on all records; add a handler where nobody has configured one.
+
+    `on_broken` is called when nobody reads our handler's output any more.
+    """
     _name_records(worker_id)
     package = logging.getLogger("django_jobqueue")
     if logging.getLogger().handlers or package.handlers:
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Output(sys.stderr, on_broken=on_broken)
     handler.setFormatter(JsonFormatter() if log_format == "json" else LogfmtFormatter())
     # On the root: what handlers log themselves shall be seen too.
     logging.getLogger().addHandler(handler)
@@ -32,7 +41,23 @@ def configure(log_format: str, *, worker_id: UUID) -> None:
         package.setLevel(logging.INFO)
 
 
-def _name_records(worker_id: UUID) -> None:
+class _Output(logging.StreamHandler[TextIO]):
+    """Writes until the other end of the pipe is closed, then asks for the end."""
+
+    def __init__(self, stream: TextIO, *, on_broken: Callable[[], None]) -> None:
+        super().__init__(stream)
+        self._on_broken: Callable[[], None] | None = on_broken
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not isinstance(sys.exception(), BrokenPipeError):
+            super().handleError(record)
+        elif self._on_broken is not None:
+            # Once: what follows cannot be told to anybody.
+            on_broken, self._on_broken = self._on_broken, None
+            on_broken()
+
+
+def _name_records(worker_id: UUID | None) -> None:
     """Give every record `jobqueue`, a dict: any handler and formatter may use it."""
     make_record = logging.getLogRecordFactory()
 
@@ -44,9 +69,9 @@ def _name_records(worker_id: UUID) -> None:
     logging.setLogRecordFactory(make_named_record)
 
 
-def _name_job(claim: Claim | None, worker_id: UUID) -> dict[str, Any]:
+def _name_job(claim: Claim | None, worker_id: UUID | None) -> dict[str, Any]:
     if claim is None:
-        return {"worker_id": str(worker_id)}
+        return {} if worker_id is None else {"worker_id": str(worker_id)}
     return {
         "job_id": str(claim.id),
         "job_type": claim.job_type,

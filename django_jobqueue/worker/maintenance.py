@@ -22,6 +22,7 @@ from ..registry import all_handlers
 from ..signals import report_rescued
 from .claimer import Claimer
 from .heartbeat import Heartbeat
+from .link import Link
 from .loop import Loop
 
 # Seconds between two looks for what is rare: jobs without any heartbeat, old rows.
@@ -37,7 +38,7 @@ class Maintenance:
 
     def __init__(
         self,
-        heartbeat: Heartbeat,
+        heartbeat: Heartbeat | Link,
         claimer: Claimer,
         *,
         worker_id: UUID,

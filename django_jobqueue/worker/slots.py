@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 
 from ..lifecycle.endings import Ending
 from ..registry import find_handler
-from .attempt import Bench, run_attempt
+from .attempt import run_attempt
+from .bench import Bench
 from .connections import close_idle_connections
 from .coroutines import Coroutines
 from .held import HeldJob

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,12 @@ from tests.factories import make_dead_job, make_job, make_worker
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
+
+
+@pytest.fixture(autouse=True)
+def begin_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count from each test: a whole run takes longer than these look back."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", timezone.now())
 
 
 def ago(**duration: float) -> Any:

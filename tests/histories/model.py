@@ -31,8 +31,10 @@ class ModelJob:
     status: str
     attempts: int = 0
     lease_token: int = 0
+    crashes: int = 0
     lost: int = 0
     given_back: int = 0
+    isolate: bool = False
     worker_id: UUID | None = None
     error: str = ""
     is_unknown: bool = False
@@ -46,6 +48,8 @@ class ModelQueue:
     """All jobs, dead jobs, attempts and heartbeats."""
 
     ttl: timedelta
+    max_attempts: int
+    max_crashes: int
     max_lost: int
     jobs: dict[UUID, ModelJob] = field(default_factory=dict)
     dead: dict[UUID, ModelJob] = field(default_factory=dict)
@@ -71,13 +75,18 @@ class ModelQueue:
                 job.status = "pending"
                 job.rank = make_rank(max(job.run_at, now), job.priority)
 
-    def claim(self, quotas: dict[str, int], worker: UUID) -> list[tuple[UUID, int]]:
+    def claim(
+        self, quotas: dict[str, int], worker: UUID, suspects: str
+    ) -> list[tuple[UUID, int]]:
+        wanted = {"too": {True, False}, "not": {False}, "only": {True}}[suspects]
         chosen = []
         for queue, quota in quotas.items():
             line = [
                 job
                 for job in self.jobs.values()
-                if job.status == "pending" and job.queue == queue
+                if job.status == "pending"
+                and job.queue == queue
+                and job.isolate in wanted
             ]
             chosen += sorted(line, key=lambda job: (job.rank, job.id))[:quota]
         for job in chosen:
@@ -97,34 +106,71 @@ class ModelQueue:
         label: str,
         delay: timedelta,
         error: str,
+        is_taken: bool = False,
     ) -> str:
-        """Return "done", or "lost" if the claim does not own the job any more."""
-        job = self.jobs.get(id) or self.dead.get(id)
-        if job is None or job.lease_token != token:
-            return "lost"
-        if job.status != "running":
-            return "done"
-        if job.worker_id != worker:
-            return "lost"
+        """Return "done", or "lost" if the claim does not own the job any more.
+
+        `is_taken`: written by the supervisor, which raises the token.
+        """
+        settled = self._settle(id, token, worker, label, is_taken=is_taken)
+        if settled is not None:
+            return settled
+        job = self.jobs[id]
         if label != "succeeded" or token > 1:
             self.attempts[id, token] = (job.attempts, label)
         job.worker_id, job.error = None, error
+        job.lease_token += is_taken
+        if label not in {"released", "unknown_handler"}:
+            job.crashes, job.isolate = 0, False
         since, job.is_unknown = job.is_unknown, label == "unknown_handler"
         match label:
             case "succeeded" | "cancelled":
                 self._end(job, label, now)
             case "discarded":
                 job.is_unknown = since
-                job.status, job.reason = "dead", "discarded"
-                self.dead[id] = self.jobs.pop(id)
+                self._bury(job, "discarded")
+            case "timeout" if job.attempts >= self._read_limit(job):
+                job.is_unknown = since
+                self._bury(job, "timeout")
             case _:
-                if label != "failed":
+                if label not in {"failed", "timeout"}:
                     job.attempts -= 1
                     job.given_back += error == "trouble"
                 job.run_at = now + delay
                 job.status = "scheduled" if delay else "pending"
                 if not delay:
                     job.rank = make_rank(now, job.priority)
+        return "done"
+
+    def crash(
+        self,
+        id: UUID,
+        token: int,
+        worker: UUID,
+        *,
+        now: datetime,
+        is_alone: bool,
+        delay: timedelta,
+        error: str,
+    ) -> str:
+        """The supervisor saw the process die while this job was inside its handler."""
+        settled = self._settle(id, token, worker, "crashed", is_taken=True)
+        if settled is not None:
+            return settled
+        job = self.jobs[id]
+        self.attempts[id, token] = (job.attempts, "crashed")
+        job.worker_id, job.error = None, error
+        job.lease_token += 1
+        job.crashes += 1
+        job.isolate = True
+        limit = self._read_limit(job)
+        is_used_up = is_alone and job.attempts >= limit
+        if job.crashes >= self.max_crashes or limit == 1 or is_used_up:
+            self._bury(job, "crashed")
+            return "done"
+        job.attempts -= not is_alone
+        job.is_unknown = False
+        job.status, job.run_at = "scheduled", now + delay
         return "done"
 
     def cancel(self, id: UUID, now: datetime) -> str:
@@ -149,7 +195,7 @@ class ModelQueue:
             dead.attempts = 0
         else:
             dead.max_attempts = dead.attempts + 1
-        dead.lost = dead.given_back = 0
+        dead.crashes = dead.lost = dead.given_back = 0
         dead.is_unknown = dead.is_cancel_requested = False
         dead.lease_token += 1
         dead.run_at, dead.rank = now, make_rank(now, dead.priority)
@@ -168,8 +214,7 @@ class ModelQueue:
             job.lease_token += 1
             job.lost += 1
             if job.lost >= self.max_lost or job.max_attempts == 1:
-                job.status, job.reason = "dead", "lost"
-                self.dead[job.id] = self.jobs.pop(job.id)
+                self._bury(job, "lost")
                 continue
             job.attempts -= 1
             is_first = job.lost == 1
@@ -189,6 +234,33 @@ class ModelQueue:
             del self.jobs[id]
         self.attempts = {k: v for k, v in self.attempts.items() if k[0] not in gone}
         return len(gone)
+
+    def _settle(
+        self, id: UUID, token: int, worker: UUID, label: str, *, is_taken: bool
+    ) -> str | None:
+        """Say what becomes of an end whose claim does not own the job; None: it does.
+
+        Of an end that was written before, only the reply was lost. One by the
+        supervisor is known by what was noted, since others raise the token too.
+        """
+        job = self.jobs.get(id) or self.dead.get(id)
+        if job is None:
+            return "lost"
+        if job.status == "running":
+            is_owned = (job.lease_token, job.worker_id) == (token, worker)
+            return None if is_owned else "lost"
+        is_same = job.lease_token == token + is_taken
+        if is_taken:
+            _, noted = self.attempts.get((id, token), (0, None))
+            is_same = is_same and noted == label
+        return "done" if is_same else "lost"
+
+    def _read_limit(self, job: ModelJob) -> int:
+        return job.max_attempts or self.max_attempts
+
+    def _bury(self, job: ModelJob, reason: str) -> None:
+        job.status, job.reason = "dead", reason
+        self.dead[job.id] = self.jobs.pop(job.id)
 
     def _is_gone(self, worker: UUID | None, now: datetime) -> bool:
         assert worker is not None

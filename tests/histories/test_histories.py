@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -30,27 +31,36 @@ from hypothesis.stateful import (
 
 from django_jobqueue import DeadJob, Job, JobSpec
 from django_jobqueue.failures import Failure
-from django_jobqueue.lifecycle.beat import Pulse, WorkerIdentity, beat
+from django_jobqueue.lifecycle.beat import Pulse, WorkerIdentity, beat_workers
 from django_jobqueue.lifecycle.cancel import cancel_job
-from django_jobqueue.lifecycle.claim import Claim, claim_jobs
+from django_jobqueue.lifecycle.claim import (
+    Claim,
+    Suspects,
+    claim_jobs,
+    find_pending_queues,
+    has_suspects,
+)
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
 from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.prune import prune_jobs
-from django_jobqueue.lifecycle.reconcile import read_owned_jobs
+from django_jobqueue.lifecycle.reconcile import make_claim, read_owned_jobs
 from django_jobqueue.lifecycle.requeue import requeue_jobs
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import (
     Cancelled,
+    Crashed,
     Died,
     GivenBack,
     Outcome,
     Retried,
     Succeeded,
+    judge_crash,
+    judge_overrun,
 )
 from django_jobqueue.states import AttemptOutcome, DeadReason
 from tests.histories.model import ModelJob, ModelQueue
@@ -71,6 +81,17 @@ QUEUES = st.sampled_from(["a", "b"])
 PRIORITIES = st.sampled_from([-1, 0, 0, 5])
 KEYS = st.sampled_from([None, None, None, "k1", "k2"])
 LIMITS = st.sampled_from([None, 1, 5])
+SECONDS = [0, 0, 7]
+CAUSE = "killed by SIGKILL"
+CRASHED = "WorkerCrashed: The process that ran this job died: killed by SIGKILL."
+CRASHED_ALONE = (
+    "WorkerCrashed: The process that ran this job and nothing else died: killed by "
+    "SIGKILL."
+)
+OVERRUN = (
+    "JobTimeout: The attempt took longer than 9 s and did not stop within 5 s after "
+    "that; its process was replaced."
+)
 PULSE = Pulse(state="running", processed=0, failed=0, running=0, memory=0)
 
 
@@ -82,6 +103,8 @@ class World:
         self.db = Database(alias=alias, is_portable=is_portable)
         # (job, token) → the claim this world handed out.
         self.claims: dict[tuple[UUID, int], Claim] = {}
+        # (job, token) → how the supervisor ended it when its process died.
+        self.crashes: dict[tuple[UUID, int], Ending] = {}
 
     def read_jobs(self) -> dict[UUID, tuple[Any, ...]]:
         rows = Job.objects.using(self.db.alias).all()
@@ -105,8 +128,10 @@ def describe(job: Job | ModelJob) -> tuple[Any, ...]:
         str(job.status),
         job.attempts,
         job.lease_token,
+        job.crashes,
         job.lost,
         job.given_back,
+        job.isolate,
         job.worker_id,
         job.unique_key,
         job.max_attempts,
@@ -124,11 +149,25 @@ def describe_dead(job: DeadJob | ModelJob) -> tuple[Any, ...]:
         str(job.reason),
         job.attempts,
         job.lease_token,
+        job.crashes,
         job.lost,
         job.given_back,
+        job.isolate,
         job.unique_key,
         job.max_attempts,
         job.error,
+    )
+
+
+def make_identity(worker: UUID) -> WorkerIdentity:
+    return WorkerIdentity(
+        id=worker,
+        host="elsewhere",
+        pid=1,
+        name="",
+        queues={},
+        concurrency=1,
+        version="",
     )
 
 
@@ -167,8 +206,12 @@ class Histories(RuleBasedStateMachine):
         self.options = get_options()
         self.now = START
         self.count = 0
-        ttl, max_lost = self.options.heartbeat_ttl, self.options.max_lost
-        self.model = ModelQueue(ttl=ttl, max_lost=max_lost)
+        self.model = ModelQueue(
+            ttl=self.options.heartbeat_ttl,
+            max_attempts=self.options.max_attempts,
+            max_crashes=self.options.max_crashes,
+            max_lost=self.options.max_lost,
+        )
         self.worlds = make_worlds()
         # Each history is undone at its end.
         self.stack = ExitStack()
@@ -254,10 +297,17 @@ class Histories(RuleBasedStateMachine):
         target=claims,
         worker=st.sampled_from(WORKERS),
         quotas=st.sampled_from([{"a": 1}, {"b": 2}, {"a": 2, "b": 1}]),
+        suspects=st.sampled_from(Suspects),
         is_reply_lost=st.sampled_from([False, False, False, True]),
     )
-    def claim(self, worker: UUID, quotas: dict[str, int], is_reply_lost: bool) -> Any:
-        expected = self._claim(quotas, worker)
+    def claim(
+        self,
+        worker: UUID,
+        quotas: dict[str, int],
+        suspects: Suspects,
+        is_reply_lost: bool,
+    ) -> Any:
+        expected = self._claim(quotas, worker, suspects)
         if is_reply_lost:
             return multiple()
         return multiple(*((id, token, worker) for id, token in expected))
@@ -265,19 +315,23 @@ class Histories(RuleBasedStateMachine):
     @rule(
         worker=st.sampled_from(WORKERS),
         label=st.sampled_from(LABELS),
-        delay=st.sampled_from([0, 0, 7]),
+        delay=st.sampled_from(SECONDS),
         error=st.sampled_from(["oops", "trouble"]),
     )
     def run(self, worker: UUID, label: str, delay: int, error: str) -> None:
         """Claim what there is and finish it: the usual life, in one step."""
         self.promote()
-        for id, token in self._claim({"a": 2, "b": 2}, worker):
+        for id, token in self._claim({"a": 2, "b": 2}, worker, Suspects.TOO):
             self.finish((id, token, worker), label, delay, error, False)
 
-    def _claim(self, quotas: dict[str, int], worker: UUID) -> list[tuple[UUID, int]]:
-        expected = self.model.claim(quotas, worker)
+    def _claim(
+        self, quotas: dict[str, int], worker: UUID, suspects: Suspects
+    ) -> list[tuple[UUID, int]]:
+        expected = self.model.claim(quotas, worker, suspects.value)
         for world in self.worlds:
-            claimed = claim_jobs(world.db, quotas, worker_id=worker, now=self.now)
+            claimed = claim_jobs(
+                world.db, quotas, worker_id=worker, suspects=suspects, now=self.now
+            )
             assert [(c.id, c.lease_token) for c in claimed] == expected
             world.claims |= {(c.id, c.lease_token): c for c in claimed}
         return expected
@@ -285,7 +339,7 @@ class Histories(RuleBasedStateMachine):
     @rule(
         claim=claims,
         label=st.sampled_from(LABELS),
-        delay=st.sampled_from([0, 0, 7]),
+        delay=st.sampled_from(SECONDS),
         error=st.sampled_from(["oops", "trouble"]),
         is_sent_twice=st.booleans(),
     )
@@ -309,44 +363,162 @@ class Histories(RuleBasedStateMachine):
             )
             for world in self.worlds:
                 ending = Ending(claim=world.claims[id, token], outcome=outcome)
-                report = finish_attempts(
-                    world.db,
-                    [ending],
-                    worker_id=worker,
-                    options=self.options,
-                    now=self.now,
-                )
-                result = "done" if report.done else "lost" if report.lost else "busy"
-                assert result == expected, world.name
+                assert self._write(world, ending, worker) == expected, world.name
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def reconcile(self, worker: UUID) -> None:
-        """Give back what a worker owns although it holds nothing: it was restarted."""
-        owned = [
+    def _write(self, world: World, ending: Ending, worker: UUID) -> str:
+        report = finish_attempts(
+            world.db, [ending], worker_id=worker, options=self.options, now=self.now
+        )
+        return "done" if report.done else "lost" if report.lost else "busy"
+
+    @rule(
+        claim=claims,
+        delay=st.sampled_from(SECONDS),
+        is_sent_twice=st.booleans(),
+    )
+    def take_an_overrun(
+        self, claim: tuple[UUID, int, UUID], delay: int, is_sent_twice: bool
+    ) -> None:
+        """The supervisor ends an attempt, be it still that worker's or not."""
+        id, token, worker = claim
+        pause = timedelta(seconds=delay)
+        for _ in range(2 if is_sent_twice else 1):
+            expected = self.model.finish(
+                id,
+                token,
+                worker,
+                now=self.now,
+                label="timeout",
+                delay=pause,
+                error=OVERRUN,
+                is_taken=True,
+            )
+            for world in self.worlds:
+                claimed = world.claims[id, token]
+                outcome = judge_overrun(
+                    attempt=claimed.attempt,
+                    max_attempts=claimed.max_attempts or self.options.max_attempts,
+                    delay=pause,
+                    timeout=timedelta(seconds=9),
+                    grace=timedelta(seconds=5),
+                )
+                ending = Ending(claim=claimed, outcome=outcome, is_taken=True)
+                assert self._write(world, ending, worker) == expected, world.name
+
+    @precondition(lambda self: self.list_owners())
+    @rule(
+        data=st.data(),
+        count=st.sampled_from([0, 1, 1, 2, 3]),
+        is_sent_twice=st.booleans(),
+    )
+    def die(self, data: st.DataObject, count: int, is_sent_twice: bool) -> None:
+        """A worker's process dies with so many jobs inside their handlers.
+
+        The supervisor charges those and gives back what had not begun.
+        """
+        worker = data.draw(st.sampled_from(self.list_owners()))
+        owned = self._list_owned(worker)
+        inside = data.draw(st.permutations(owned))[:count]
+        for claim in owned:
+            for _ in range(2 if is_sent_twice else 1):
+                if claim in inside:
+                    self._crash(claim, worker, is_alone=len(inside) == 1)
+                else:
+                    self._take_back(claim, worker)
+
+    def _crash(self, claim: tuple[UUID, int], worker: UUID, *, is_alone: bool) -> None:
+        id, token = claim
+        pause = timedelta(seconds=3)
+        ends = [
+            (world, self._judge_crash(world, claim, worker, is_alone=is_alone))
+            for world in self.worlds
+        ]
+        expected = self.model.crash(
+            id,
+            token,
+            worker,
+            now=self.now,
+            is_alone=is_alone,
+            delay=pause,
+            error=CRASHED_ALONE if is_alone else CRASHED,
+        )
+        for world, ending in ends:
+            if isinstance(ending.outcome, Crashed):
+                # Without the jitter, so that all worlds wait for as long.
+                ending.outcome = replace(ending.outcome, delay=pause)
+            assert self._write(world, ending, worker) == expected, world.name
+
+    def _judge_crash(
+        self, world: World, claim: tuple[UUID, int], worker: UUID, *, is_alone: bool
+    ) -> Ending:
+        """Judge by what the database says, as the supervisor does."""
+        if claim not in world.crashes:
+            [job] = [
+                job
+                for job in read_owned_jobs(world.db, worker)
+                if (job.id, job.lease_token) == claim
+            ]
+            outcome = judge_crash(
+                CAUSE,
+                crashes=job.crashes,
+                attempt=job.attempt,
+                max_attempts=job.max_attempts or self.options.max_attempts,
+                max_crashes=self.options.max_crashes,
+                is_alone=is_alone,
+            )
+            world.crashes[claim] = Ending(
+                claim=make_claim(job), outcome=outcome, is_taken=True
+            )
+        return world.crashes[claim]
+
+    def _take_back(self, claim: tuple[UUID, int], worker: UUID) -> None:
+        id, token = claim
+        expected = self.model.finish(
+            id,
+            token,
+            worker,
+            now=self.now,
+            label="released",
+            delay=timedelta(),
+            error="",
+            is_taken=True,
+        )
+        for world in self.worlds:
+            claimed = world.claims[claim]
+            outcome = GivenBack(label=AttemptOutcome.RELEASED)
+            ending = Ending(claim=claimed, outcome=outcome, is_taken=True)
+            assert self._write(world, ending, worker) == expected, world.name
+
+    def list_owners(self) -> list[UUID]:
+        return sorted({job.worker_id for job in self.model.jobs.values()} - {None})
+
+    def _list_owned(self, worker: UUID) -> list[tuple[UUID, int]]:
+        return [
             (job.id, job.lease_token)
             for job in self.model.jobs.values()
             if job.worker_id == worker
         ]
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def reconcile(self, worker: UUID) -> None:
+        """Give back what a worker owns although it holds nothing: it was restarted."""
+        owned = self._list_owned(worker)
         for world in self.worlds:
             found = read_owned_jobs(world.db, worker)
             assert sorted((job.id, job.lease_token) for job in found) == sorted(owned)
         for id, token in owned:
             self.finish((id, token, worker), "released", 0, "", False)
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def beat(self, worker: UUID) -> None:
-        identity = WorkerIdentity(
-            id=worker,
-            host="elsewhere",
-            pid=1,
-            name="",
-            queues={},
-            concurrency=1,
-            version="",
-        )
-        self.model.beats[worker] = self.now
+    @rule(workers=st.sampled_from([WORKERS[:1], WORKERS[1:], WORKERS]))
+    def beat(self, workers: list[UUID]) -> None:
+        self.model.beats |= dict.fromkeys(workers, self.now)
+        limit = self.now - self.model.ttl
+        is_someone_silent = any(seen < limit for seen in self.model.beats.values())
+        beats = [(make_identity(worker), PULSE) for worker in workers]
         for world in self.worlds:
-            beat(world.db, identity, PULSE, ttl=self.model.ttl, now=self.now)
+            replies = beat_workers(world.db, beats, ttl=self.model.ttl, now=self.now)
+            told = {id: reply.is_someone_silent for id, reply in replies.items()}
+            assert told == dict.fromkeys(workers, is_someone_silent), world.name
 
     @rule()
     def rescue(self) -> None:
@@ -380,6 +552,19 @@ class Histories(RuleBasedStateMachine):
             while batch := prune_jobs(world.db, limit=1000, now=self.now):
                 count += batch
             assert count == expected, world.name
+
+    @invariant()
+    def looks_find_what_a_claim_would_take(self) -> None:
+        pending = [job for job in self.model.jobs.values() if job.status == "pending"]
+        kinds = {Suspects.TOO: {True, False}, Suspects.NOT: {False}}
+        for world in self.worlds:
+            for suspects in Suspects:
+                wanted = kinds.get(suspects, {True})
+                queues = {job.queue for job in pending if job.isolate in wanted}
+                found = find_pending_queues(world.db, suspects=suspects)
+                assert sorted(found) == sorted(queues), world.name
+            is_any = any(job.isolate for job in pending)
+            assert has_suspects(world.db, None, exclude=[]) == is_any, world.name
 
     @invariant()
     def all_worlds_are_alike(self) -> None:

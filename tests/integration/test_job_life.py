@@ -7,6 +7,7 @@ and on SQLite.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -424,7 +425,7 @@ def test_once_ends_after_one_job_and_max_jobs_after_that_many(worker_env: Env) -
         assert worker.wait() == 0
     assert Job.objects.counts()["succeeded"] == 1
 
-    with WorkerProcess(worker_env, "--max-jobs", "4") as worker:
+    with WorkerProcess(worker_env, "--in-process", "--max-jobs", "4") as worker:
         assert worker.wait() == 0
     assert Job.objects.counts() | {"succeeded": 5, "pending": 5} == Job.objects.counts()
 
@@ -465,8 +466,9 @@ def test_a_loud_worker_writes_summaries_unless_told_otherwise(worker_env: Env) -
     Job.objects.enqueue_many(JobSpec("testapp.nothing") for _ in range(600))
     loud = run_burst(worker_env, "--log-jobs", "all")
 
-    assert quiet.count("job done") < 600
-    assert "jobs done" in quiet
+    # On a slow machine no second may be loud; but every job is told of, once.
+    summed = sum(map(int, re.findall(r"jobs done .*count=(\d+)", quiet)))
+    assert quiet.count("job done") + summed == 600
     assert loud.count("job done") == 600
 
 

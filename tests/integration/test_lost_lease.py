@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from django_jobqueue import DeadJob, Job
-from django_jobqueue.models import Attempt
+from django_jobqueue.models import Attempt, WorkerHeartbeat
 from tests.processes import WorkerProcess
 from tests.testapp import jobs
 from tests.testapp.models import Effect
@@ -18,6 +20,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "business"]),
     pytest.mark.timeout(180),
 ]
+TTL = timedelta(seconds=1)
 # The worker must not find out by itself before its late write.
 SLOW = {"JOBQUEUE_HEARTBEAT_INTERVAL": "60", "JOBQUEUE_HEARTBEAT_TTL": "600"}
 
@@ -114,3 +117,31 @@ def test_a_handler_is_told_when_its_job_was_taken_away(
         # The next beat finds out, and the handler is interrupted.
         wait_until(lambda: worker.has_logged("lease lost"))
         assert worker.stop() == 0
+
+
+@pytest.mark.postgresql
+def test_a_worker_that_drains_keeps_its_jobs_until_they_have_ended(
+    worker_env: dict[str, str], tmp_path: Path
+) -> None:
+    # On SQLite a process that lives is not taken for dead so soon.
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    job = jobs.ignore_everything.enqueue(touch=str(started), until=str(go_on))
+    quick = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.2", "JOBQUEUE_HEARTBEAT_TTL": "1"}
+    with WorkerProcess(worker_env, **quick) as draining:
+        wait_until(started.exists)
+        draining.signal(signal.SIGTERM)
+        wait_until(lambda: draining.has_logged("worker drains"))
+        with WorkerProcess(worker_env, **quick) as other:
+            wait_until(lambda: has_judged(state="running"))
+            go_on.touch()
+            assert draining.wait() == 0
+            assert not other.has_logged("job rescued")
+    job.refresh_from_db()
+    assert (job.status, job.lease_token, job.lost) == ("succeeded", 1, 0)
+
+
+def has_judged(*, state: str) -> bool:
+    """Tell whether the worker in this state has been steady for long enough to rescue
+    from others."""
+    row = WorkerHeartbeat.objects.filter(state=state).first()
+    return row is not None and row.last_seen_at - row.beating_since > 3 * TTL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from django_jobqueue.lifecycle.beat import (
     Pulse,
     WorkerIdentity,
     beat,
+    beat_workers,
     deregister,
     remember_queues,
 )
@@ -73,6 +75,56 @@ def test_a_beat_tells_that_another_worker_is_silent(database: Database) -> None:
     make_worker(last_seen_at=timezone.now() - timedelta(minutes=2))
 
     assert beat(database, make_identity(), PULSE, ttl=TTL).is_someone_silent
+
+
+def test_one_call_beats_for_several_workers(database: Database) -> None:
+    workers = [make_identity() for _ in range(3)]
+    pulses = [replace(PULSE, running=n, memory=n * 1000) for n in range(3)]
+    beat(database, workers[1], PULSE, ttl=TTL)
+
+    replies = beat_workers(database, list(zip(workers, pulses, strict=True)), ttl=TTL)
+
+    assert replies == {worker.id: BeatReply(False, False) for worker in workers}
+    rows = {row.pk: row for row in WorkerHeartbeat.objects.all()}
+    found = [(rows[worker.id].running, rows[worker.id].memory) for worker in workers]
+    assert found == [(0, 0), (1, 1000), (2, 2000)]
+    assert rows[workers[2].id].queues == {"mail": 2}
+    assert len({row.last_seen_at for row in rows.values()}) == 1
+
+
+def test_each_of_several_workers_has_its_own_count(database: Database) -> None:
+    old, silent, new = [make_identity() for _ in range(3)]
+    start = timezone.now()
+    for seconds in (0, 25, 50):
+        moment = start + timedelta(seconds=seconds)
+        beat(database, old, PULSE, ttl=TTL, now=moment)
+    beat(database, silent, PULSE, ttl=TTL, now=start)
+    beats = [(worker, PULSE) for worker in (old, silent, new)]
+
+    replies = beat_workers(database, beats, ttl=TTL, now=start + timedelta(seconds=60))
+
+    assert [replies[worker.id].is_steady for worker, _ in beats] == [True, False, False]
+
+
+def test_workers_that_one_call_beats_for_do_not_take_each_other_for_silent(
+    database: Database,
+) -> None:
+    beats = [(make_identity(), PULSE) for _ in range(2)]
+    start = timezone.now()
+    later = start + timedelta(seconds=100)
+    beat_workers(database, beats, ttl=TTL, now=start)
+
+    replies = beat_workers(database, beats, ttl=TTL, now=later)
+    assert {reply.is_someone_silent for reply in replies.values()} == {False}
+
+    make_worker(last_seen_at=start)
+    replies = beat_workers(database, beats, ttl=TTL, now=later)
+    assert {reply.is_someone_silent for reply in replies.values()} == {True}
+
+
+def test_a_beat_for_nobody_writes_nothing(database: Database) -> None:
+    assert beat_workers(database, [], ttl=TTL) == {}
+    assert not WorkerHeartbeat.objects.exists()
 
 
 def test_a_worker_without_jobs_takes_its_row_with_it(database: Database) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import uuid4
 
+import pytest
 from django.utils import timezone
 
 from django_jobqueue import Job
 from django_jobqueue.lifecycle.claim import (
+    Suspects,
     claim_jobs,
     find_next_due,
     find_pending_queues,
+    has_suspects,
     has_work,
 )
 from django_jobqueue.lifecycle.database import Database
@@ -81,6 +84,60 @@ def test_two_claims_never_share_a_job(database: Database) -> None:
     assert len(ids) == len(set(ids)) == 5
 
 
+@pytest.mark.parametrize(
+    ("suspects", "ranks"),
+    [
+        (Suspects.TOO, [1, 2, 3, 4]),
+        (Suspects.NOT, [2, 4]),
+        (Suspects.ONLY, [1, 3]),
+    ],
+)
+def test_a_claim_takes_suspects_too_not_or_only(
+    database: Database, suspects: Suspects, ranks: list[int]
+) -> None:
+    for rank in (4, 3, 2, 1):
+        make_job(rank=rank, isolate=rank % 2 == 1)
+
+    claimed = claim_jobs(database, {"default": 10}, worker_id=WORKER, suspects=suspects)
+
+    assert [c.rank for c in claimed] == ranks
+    assert Job.objects.counts()["running"] == len(ranks)
+
+
+@pytest.mark.parametrize("suspects", [Suspects.NOT, Suspects.ONLY])
+def test_a_claim_fills_its_quotas_past_those_it_must_not_take(
+    database: Database, suspects: Suspects
+) -> None:
+    is_wanted = suspects is Suspects.ONLY
+    for queue in ("a", "b"):
+        for rank in range(5):
+            make_job(queue=queue, rank=rank, isolate=not is_wanted)
+        for rank in range(5, 10):
+            make_job(queue=queue, rank=rank, isolate=is_wanted)
+    make_job(queue="other", isolate=is_wanted)
+
+    claimed = claim_jobs(
+        database, {"a": 2, "b": 1}, worker_id=WORKER, suspects=suspects
+    )
+
+    assert [(c.queue, c.rank) for c in claimed] == [("a", 5), ("b", 5), ("a", 6)]
+
+
+def test_a_claimed_suspect_is_a_claim_like_any_other(database: Database) -> None:
+    job = make_job(payload={"x": 7}, lease_token=4, attempts=1, crashes=1, isolate=True)
+
+    [claimed] = claim_jobs(
+        database, {"default": 1}, worker_id=WORKER, suspects=Suspects.ONLY
+    )
+
+    job.refresh_from_db()
+    assert (job.status, job.worker_id) == ("running", WORKER)
+    assert (job.crashes, job.isolate) == (1, True)
+    assert (claimed.id, claimed.lease_token, claimed.attempt) == (job.pk, 5, 2)
+    assert claimed.payload.replace(" ", "") == '{"x":7}'
+    assert claimed.claimed_at == job.claimed_at
+
+
 def test_a_claim_knows_that_its_job_has_expired(database: Database) -> None:
     make_job(expires_at=timezone.now() - timedelta(seconds=1))
 
@@ -95,6 +152,39 @@ def test_find_pending_queues_names_each_queue_once(database: Database) -> None:
     make_job(queue="idle", scheduled=True)
 
     assert sorted(find_pending_queues(database)) == ["a", "b", "c-1"]
+
+
+@pytest.mark.parametrize(
+    ("suspects", "queues"),
+    [
+        (Suspects.TOO, ["a", "b", "c"]),
+        (Suspects.NOT, ["a", "b"]),
+        (Suspects.ONLY, ["b", "c"]),
+    ],
+)
+def test_find_pending_queues_looks_for_what_the_claim_would_take(
+    database: Database, suspects: Suspects, queues: list[str]
+) -> None:
+    for queue, isolate in (("a", False), ("b", False), ("b", True), ("c", True)):
+        make_job(queue=queue, isolate=isolate)
+    make_job(queue="d", isolate=True, scheduled=True)
+    make_job(queue="e", isolate=True, running=True)
+
+    assert sorted(find_pending_queues(database, suspects=suspects)) == queues
+
+
+def test_has_suspects_sees_those_that_wait_in_these_queues(database: Database) -> None:
+    make_job(queue="a")
+    make_job(queue="a", isolate=True, scheduled=True)
+    make_job(queue="a", isolate=True, running=True)
+    assert not has_suspects(database, None, exclude=[])
+
+    make_job(queue="b", isolate=True)
+
+    assert has_suspects(database, None, exclude=[])
+    assert has_suspects(database, ["a", "b"], exclude=["a"])
+    assert not has_suspects(database, ["a"], exclude=[])
+    assert not has_suspects(database, None, exclude=["b"])
 
 
 def test_find_next_due_tells_the_seconds_until_the_next_job(database: Database) -> None:

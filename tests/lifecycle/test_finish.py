@@ -21,10 +21,12 @@ from django_jobqueue.lifecycle.finish import (
     finish_attempts,
     finish_in_transaction,
 )
+from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import Attempt
 from django_jobqueue.options import Options, Retention
 from django_jobqueue.outcomes import (
     Cancelled,
+    Crashed,
     Died,
     GivenBack,
     Outcome,
@@ -45,11 +47,20 @@ RETRIED = Retried(delay=timedelta(seconds=60), failure=FAILURE)
 RELEASED = GivenBack(label=AttemptOutcome.RELEASED)
 SNOOZED = GivenBack(label=AttemptOutcome.SNOOZED, delay=timedelta(seconds=60))
 DIED = Died(reason=DeadReason.EXCEPTION, failure=FAILURE)
+UNKNOWN = GivenBack(label=AttemptOutcome.UNKNOWN_HANDLER, delay=timedelta(seconds=5))
+CRASHED = Crashed(delay=timedelta(seconds=2), failure=FAILURE, is_alone=False)
+CRASHED_FOR_GOOD = Died(
+    reason=DeadReason.CRASHED,
+    failure=FAILURE,
+    label=AttemptOutcome.CRASHED,
+    crash=1,
+)
 OUTCOMES: list[Outcome] = [
     Succeeded("1"),
     RETRIED,
     RELEASED,
     SNOOZED,
+    CRASHED,
     Cancelled("no"),
     DIED,
 ]
@@ -230,6 +241,165 @@ def test_a_death_moves_the_whole_job_to_the_dead_letters(
     assert Attempt.objects.get(job_id=job.pk).outcome == "failed"
 
 
+def test_a_crash_beside_others_gives_the_attempt_back_and_makes_a_suspect(
+    database: Database, options: Options
+) -> None:
+    job = make_job(unique_key="k", rank=1)
+
+    report = finish(database, claim_one(database), CRASHED, options, started=0.0)
+
+    job.refresh_from_db()
+    [attempt] = Attempt.objects.filter(job_id=job.pk)
+    assert (job.status, job.unique_key, job.error) == ("scheduled", "k", FAILURE.short)
+    assert (job.attempts, job.crashes, job.isolate) == (0, 1, True)
+    assert job.run_at - attempt.finished_at == timedelta(seconds=2)
+    assert (attempt.outcome, attempt.number) == ("crashed", 1)
+    assert (attempt.exception_class, attempt.message) == ("app.Oops", "it broke")
+    assert report.pending == {}
+
+
+def test_a_crash_while_alone_costs_the_attempt_too(
+    database: Database, options: Options
+) -> None:
+    job = make_job(attempts=1, lease_token=1, crashes=1, isolate=True)
+
+    finish(database, claim_one(database), replace(CRASHED, is_alone=True), options)
+
+    job.refresh_from_db()
+    assert (job.status, job.attempts) == ("scheduled", 2)
+    assert (job.crashes, job.isolate) == (2, True)
+
+
+def test_a_job_that_died_of_its_crashes_stays_a_suspect(
+    database: Database, options: Options
+) -> None:
+    job = make_job(lease_token=4, crashes=2, isolate=True)
+
+    finish(database, claim_one(database), CRASHED_FOR_GOOD, options)
+
+    dead = DeadJob.objects.get(pk=job.pk)
+    assert (dead.reason, dead.crashes, dead.isolate) == ("crashed", 3, True)
+    assert Attempt.objects.get(job_id=job.pk).outcome == "crashed"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Succeeded("1"), RETRIED, SNOOZED, Cancelled("no")],
+    ids=lambda o: type(o).__name__,
+)
+def test_any_other_end_clears_a_suspect(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job(lease_token=1, crashes=2, isolate=True)
+
+    finish(database, claim_one(database), outcome, options)
+
+    job.refresh_from_db()
+    assert (job.crashes, job.isolate) == (0, False)
+
+
+def test_a_suspect_that_dies_of_something_else_is_cleared(
+    database: Database, options: Options
+) -> None:
+    job = make_job(lease_token=1, crashes=2, isolate=True)
+
+    finish(database, claim_one(database), DIED, options)
+
+    dead = DeadJob.objects.get(pk=job.pk)
+    assert (dead.crashes, dead.isolate) == (0, False)
+
+
+@pytest.mark.parametrize("outcome", [RELEASED, UNKNOWN], ids=["released", "unknown"])
+@pytest.mark.parametrize(("crashes", "isolate"), [(2, True), (0, False)])
+def test_who_may_not_have_run_is_neither_cleared_nor_suspected(
+    database: Database, options: Options, outcome: Outcome, crashes: int, isolate: bool
+) -> None:
+    job = make_job(lease_token=1, crashes=crashes, isolate=isolate)
+
+    finish(database, claim_one(database), outcome, options)
+
+    job.refresh_from_db()
+    assert (job.crashes, job.isolate) == (crashes, isolate)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_an_end_by_the_supervisor_raises_the_token_and_refuses_the_attempts_own(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job(lease_token=3)
+    claimed = claim_one(database)
+
+    finish(database, claimed, outcome, options, is_taken=True)
+
+    kept = DeadJob if isinstance(outcome, Died) else Job
+    assert kept.objects.get(pk=job.pk).lease_token == 5
+    assert Attempt.objects.get(job_id=job.pk).lease_token == 4
+    late = finish(database, claimed, Succeeded(), options)
+    assert [ending.claim for ending in late.lost] == [claimed]
+    assert kept.objects.get(pk=job.pk).lease_token == 5
+    assert Attempt.objects.count() == 1
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_an_end_by_the_supervisor_that_is_written_twice_counts_once(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job(lease_token=3)
+    claimed = claim_one(database)
+    finish(database, claimed, outcome, options, is_taken=True)
+
+    report = finish(database, claimed, outcome, options, is_taken=True)
+
+    assert len(report.done) == 1
+    kept = DeadJob if isinstance(outcome, Died) else Job
+    assert kept.objects.get(pk=job.pk).lease_token == 5
+    assert Attempt.objects.count() == 1
+
+
+@pytest.mark.parametrize("own", OUTCOMES, ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("taken", [CRASHED, CRASHED_FOR_GOOD], ids=["crash", "death"])
+def test_the_supervisor_comes_too_late_for_an_attempt_that_ended_by_itself(
+    database: Database, options: Options, own: Outcome, taken: Outcome
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    finish(database, claimed, own, options)
+
+    report = finish(database, claimed, taken, options, is_taken=True)
+
+    assert [ending.claim for ending in report.lost] == [claimed]
+    kept = DeadJob if isinstance(own, Died) else Job
+    assert kept.objects.get(pk=job.pk).lease_token == 1
+    assert Attempt.objects.count() == (0 if isinstance(own, Succeeded) else 1)
+
+
+def test_the_supervisor_comes_too_late_for_an_attempt_that_was_rescued(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    # No heartbeat at all: the owner is gone.
+    assert len(rescue_jobs(database, options=options)) == 1
+
+    report = finish(database, claimed, CRASHED, options, is_taken=True)
+
+    job.refresh_from_db()
+    assert [ending.claim for ending in report.lost] == [claimed]
+    assert (job.lost, job.crashes, job.isolate) == (1, 0, False)
+
+
+def test_the_supervisor_comes_too_late_for_a_job_that_is_gone(
+    database: Database, options: Options
+) -> None:
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).delete()
+
+    report = finish(database, claimed, CRASHED, options, is_taken=True)
+
+    assert [ending.claim for ending in report.lost] == [claimed]
+
+
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
 def test_the_late_write_of_a_rescued_attempt_is_refused(
     database: Database, options: Options, outcome: Outcome
@@ -245,6 +415,39 @@ def test_the_late_write_of_a_rescued_attempt_is_refused(
     assert (job.status, job.lease_token, job.error) == ("running", 2, "")
     assert not Attempt.objects.exists()
     assert not DeadJob.objects.exists()
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
+def test_the_late_write_of_an_attempt_that_its_worker_claimed_again_is_refused(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    # Only the token tells the two attempts apart.
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(lease_token=2)
+
+    report = finish(database, claimed, outcome, options, started=0.0)
+
+    job.refresh_from_db()
+    assert [ending.claim for ending in report.lost] == [claimed]
+    assert (job.status, job.worker_id, job.error) == ("running", WORKER, "")
+
+
+@pytest.mark.parametrize("change", [{"lease_token": 2}, {"worker_id": uuid4()}])
+def test_retention_0_deletes_nothing_that_was_taken_away(
+    database: Database, options: Options, change: dict[str, Any]
+) -> None:
+    retention = {**options.retention, "succeeded": Retention(age=timedelta())}
+    job = make_job()
+    claimed = claim_one(database)
+    Job.objects.filter(pk=job.pk).update(**change)
+
+    report = finish(
+        database, claimed, Succeeded(), replace(options, retention=retention)
+    )
+
+    assert [ending.claim for ending in report.lost] == [claimed]
+    assert Job.objects.get(pk=job.pk).status == "running"
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda o: type(o).__name__)
@@ -297,6 +500,22 @@ def test_one_refused_result_spoils_that_job_only(
     assert results == [n if n != 11 else None for n in range(20)]
     assert {job.status for job in jobs.values()} == {"succeeded"}
     assert jobs[claims[11].id].error == "The database refused the result."
+
+
+@pytest.mark.parametrize("outcome", [CRASHED, CRASHED_FOR_GOOD], ids=["crash", "dead"])
+@pytest.mark.postgresql
+def test_a_crash_whose_text_is_refused_is_counted_all_the_same(
+    database: Database, options: Options, outcome: Any
+) -> None:
+    job = make_job()
+    # Longer than its column: nothing of ours has such a name.
+    refused = replace(outcome, failure=replace(FAILURE, exception_class="x" * 201))
+
+    finish(database, claim_one(database), refused, options, is_taken=True)
+
+    kept: Any = (DeadJob if isinstance(outcome, Died) else Job).objects.get(pk=job.pk)
+    assert (kept.crashes, kept.isolate, kept.lease_token) == (1, True, 2)
+    assert kept.error == "The error could not be stored."
 
 
 def test_retention_0_leaves_nothing_of_a_success(

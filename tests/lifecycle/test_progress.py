@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from django_jobqueue import Job
 from django_jobqueue.lifecycle.database import Database
@@ -24,10 +27,13 @@ def test_progress_of_several_attempts_is_written_at_once(database: Database) -> 
     assert [job.progress for job in Job.objects.all()] == [WORD, WORD]
 
 
-def test_progress_of_a_rescued_attempt_is_refused(database: Database) -> None:
+@pytest.mark.parametrize("change", [{"lease_token": 2}, {"worker_id": uuid4()}])
+def test_progress_of_a_job_that_was_taken_away_is_refused(
+    database: Database, change: dict[str, Any]
+) -> None:
     job = make_job()
     claimed = claim_one(database)
-    Job.objects.filter(pk=job.pk).update(lease_token=2, worker_id=uuid4())
+    Job.objects.filter(pk=job.pk).update(**change)
 
     assert write_progress(database, {claimed: WORD}, worker_id=WORKER) == [claimed]
 

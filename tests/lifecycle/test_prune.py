@@ -18,7 +18,12 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
-from django_jobqueue.lifecycle.claim import CLAIM_JOBS, claim_jobs
+from django_jobqueue.lifecycle.claim import (
+    CLAIM_JOBS,
+    claim_jobs,
+    dump_spans,
+    whole,
+)
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.finish import finish_attempts
@@ -457,6 +462,7 @@ def make_pending(number: int, *, queue: str = "default") -> None:
 def count_claim_pages(now: datetime | None = None) -> int:
     """Return how many pages a claim of ten jobs reads; it is rolled back."""
     wanted = {"queues": ["default"], "limits": [10], "worker_id": uuid4(), "now": now}
+    wanted |= {"with_suspects": False, **dump_spans([whole("default")])}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + CLAIM_JOBS, wanted)
         [[found]] = cursor.fetchall()

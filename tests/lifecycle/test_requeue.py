@@ -20,7 +20,6 @@ def test_requeue_makes_the_same_job_live_again_with_new_budgets() -> None:
         lost=1,
         given_back=4,
         tags=["a"],
-        isolate=True,
         expires_at=timezone.now(),
     )
 
@@ -32,6 +31,18 @@ def test_requeue_makes_the_same_job_live_again_with_new_budgets() -> None:
     assert (job.payload, job.tags, job.isolate) == ({"x": 1}, ["a"], False)
     assert job.expires_at is None
     assert not DeadJob.objects.exists()
+
+
+@pytest.mark.parametrize("reset_attempts", [True, False])
+def test_who_has_killed_its_process_runs_alone_when_requeued(
+    reset_attempts: bool,
+) -> None:
+    dead = make_dead_job(reason="crashed", crashes=3, isolate=True)
+
+    job = dead.requeue(reset_attempts=reset_attempts)
+
+    assert job is not None
+    assert (job.crashes, job.isolate) == (0, True)
 
 
 def test_requeue_can_give_one_more_attempt_only() -> None:

@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
+from django_jobqueue.lifecycle import rescue
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.rescue import forget_silent_workers, rescue_jobs
 from django_jobqueue.lifecycle.rescued import MESSAGE
@@ -65,6 +66,22 @@ def test_rescue_takes_jobs_whose_owner_has_no_heartbeat_at_all(
 
     job.refresh_from_db()
     assert job.status == "pending"
+
+
+def test_a_loss_leaves_a_suspect_what_it_is(
+    database: Database, options: Options
+) -> None:
+    worker = make_silent_worker()
+    suspect = {"worker_id": worker.pk, "crashes": 2, "isolate": True}
+    job = make_job(running=True, **suspect)
+    last = make_job(running=True, lost=options.max_lost - 1, **suspect)
+
+    assert len(rescue_jobs(database, options=options)) == 2
+
+    job.refresh_from_db()
+    dead = DeadJob.objects.get(pk=last.pk)
+    assert (job.status, job.crashes, job.isolate) == ("pending", 2, True)
+    assert (dead.reason, dead.crashes, dead.isolate) == ("lost", 2, True)
 
 
 def test_a_second_loss_waits_longer_than_the_first(
@@ -133,6 +150,24 @@ def test_a_worker_that_beats_again_is_spared(
 
     job.refresh_from_db()
     assert job.status == "running"
+
+
+@pytest.mark.parametrize("lost", [0, 9], ids=["goes back", "dies"])
+def test_a_worker_that_beats_after_the_first_look_is_spared(
+    database: Database,
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: int,
+) -> None:
+    worker = make_worker()
+    job = make_job(running=True, worker_id=worker.pk, lost=lost)
+    # It was silent a moment ago, when rescue looked for such workers.
+    monkeypatch.setattr(rescue, "find_silent_workers", lambda *a, **k: [worker.pk])
+
+    assert rescue_jobs(database, options=options) == []
+
+    job.refresh_from_db()
+    assert (job.status, job.lease_token) == ("running", 1)
 
 
 def test_rescue_is_bounded(database: Database, options: Options) -> None:

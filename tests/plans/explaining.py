@@ -45,18 +45,48 @@ def explain(
     plan: str,
 ) -> Plan:
     """Run a statement and undo it; `plan` is "generic" or "custom"."""
-    text, names = _number_parameters(statement)
     with session.transaction(force_rollback=True):
         session.execute(f"SET LOCAL plan_cache_mode = force_{plan}_plan")
+        text, names = _number_parameters(statement)
         session.execute(f"PREPARE measured AS {text}")
-        values = ", ".join(
-            psycopg.sql.Literal(parameters[name]).as_string(session) for name in names
-        )
-        call = f"EXECUTE measured({values})" if names else "EXECUTE measured"
-        cursor = session.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}")
-        [[found]] = cursor.fetchall()
+        found = _run(session, "measured", [parameters[name] for name in names])
         session.execute("DEALLOCATE measured")
+    return found
+
+
+class EarlyPlan:
+    """A statement that a session plans now, to be run when the table has grown.
+
+    PostgreSQL keeps a generic plan until the table is analysed or changed.
+    """
+
+    def __init__(self, session: psycopg.Connection[Any], statement: str) -> None:
+        self.session = session
+        text, self.names = _number_parameters(statement)
+        self.id = f"early_{id(self)}"
+        # psycopg forgets all prepared statements at a rollback, once it has its own.
+        session.prepare_threshold = None
+        session.execute("SET plan_cache_mode = force_generic_plan")
+        session.execute(f"PREPARE {self.id} AS {text}")
+        session.execute(f"EXPLAIN {_call(session, self.id, [None] * len(self.names))}")
+
+    def explain(self, parameters: dict[str, Any]) -> Plan:
+        """Run the statement by its early plan and undo it."""
+        values = [parameters[name] for name in self.names]
+        with self.session.transaction(force_rollback=True):
+            return _run(self.session, self.id, values)
+
+
+def _run(session: psycopg.Connection[Any], name: str, values: list[Any]) -> Plan:
+    call = _call(session, name, values)
+    cursor = session.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call}")
+    [[found]] = cursor.fetchall()
     return read_plan(json.loads(found) if isinstance(found, str) else found)
+
+
+def _call(session: psycopg.Connection[Any], name: str, values: list[Any]) -> str:
+    texts = [psycopg.sql.Literal(value).as_string(session) for value in values]
+    return f"EXECUTE {name}({', '.join(texts)})" if texts else f"EXECUTE {name}"
 
 
 def read_plan(found: list[dict[str, Any]]) -> Plan:

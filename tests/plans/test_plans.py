@@ -3,12 +3,13 @@
 Not as many as there are finished, scheduled or pending rows: each is measured on a
 small table and on one with 1,000,000 finished, 1,000,000 scheduled and 100,000 pending
 jobs, with statistics of an empty queue and of a full one, as a generic and as a custom
-plan.
+plan; claims and looks also by a plan that was made while the table was empty.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -21,8 +22,17 @@ from django.utils import timezone
 from django_jobqueue.lifecycle.bury import WRITE_DIED
 from django_jobqueue.lifecycle.claim import (
     CLAIM_JOBS,
+    CLAIM_SUSPECTS,
     FIND_NEXT_DUE,
     FIND_PENDING_QUEUES,
+    FIND_SUSPECT_QUEUES,
+    HAS_SUSPECTS,
+    HIGHEST,
+    LOWEST,
+    NIL,
+    Span,
+    dump_spans,
+    whole,
 )
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.finish import WRITE_MOVED, WRITE_SUCCEEDED
@@ -32,7 +42,7 @@ from django_jobqueue.lifecycle.prune import BATCH, find_due_jobs
 from django_jobqueue.lifecycle.reconcile import READ_OWNED_JOBS
 from django_jobqueue.lifecycle.rescue import RESCUE_JOBS
 from django_jobqueue.worker.connections import close_database, open_database
-from tests.plans.explaining import Plan, explain, read_plan
+from tests.plans.explaining import EarlyPlan, Plan, explain, read_plan
 
 pytestmark = [
     pytest.mark.postgresql,
@@ -44,14 +54,15 @@ pytestmark = [
 FILL = """
     INSERT INTO jobqueue_job (
         id, job_type, queue, status, rank, run_at, created_at, attempts, lease_token,
-        claimed_at, finished_at, prune_at, worker_id
+        claimed_at, finished_at, prune_at, worker_id, isolate
     )
     SELECT
         gen_random_uuid(),
         'testapp.nothing',
         'queue' || number %% 5,
         kind.status,
-        number,
+        -- Behind all others: whoever walks them to find a suspect is seen.
+        CASE WHEN %(isolate)s THEN 10000000 ELSE 0 END + number,
         now() + CASE kind.status
             WHEN 'scheduled' THEN interval '1 day' ELSE interval '-1 day'
         END + number * interval '1 millisecond',
@@ -61,28 +72,38 @@ FILL = """
         CASE WHEN kind.status IN ('succeeded', 'running') THEN now() END,
         CASE WHEN kind.status = 'succeeded' THEN now() END,
         CASE WHEN kind.status = 'succeeded' THEN now() + interval '1 day' END,
-        CASE WHEN kind.status = 'running' THEN %(worker_id)s::uuid END
+        CASE WHEN kind.status = 'running' THEN %(worker_id)s::uuid END,
+        %(isolate)s
     FROM (VALUES (%(status)s)) AS kind (status)
     CROSS JOIN generate_series(1, %(count)s) AS number
 """
 SMALL = {"succeeded": 1_000, "scheduled": 1_000, "pending": 500}
 LARGE = {"succeeded": 1_000_000, "scheduled": 1_000_000, "pending": 100_000}
 RUNNING = 100
+SUSPECTS = 50
 NOW = {"now": None}
 
 
 class Filled:
     """A filled table and the session of a worker that looks at it."""
 
+    # Filled with the table.
+    running: Sequence[UUID] = ()
+
     def __init__(self, counts: dict[str, int], *, statistics: str) -> None:
         self.worker = uuid4()
+        self.db = open_database("default", name="plans")
+        self.early: dict[str, EarlyPlan] = {}
         with connection.cursor() as cursor:
             cursor.execute("TRUNCATE jobqueue_job, jobqueue_workerheartbeat")
             cursor.execute("ALTER TABLE jobqueue_job SET (autovacuum_enabled = off)")
             cursor.execute("ANALYZE jobqueue_job")
-            for status, count in {**counts, "running": RUNNING}.items():
-                values = {"status": status, "count": count, "worker_id": self.worker}
-                cursor.execute(FILL, values)
+        if statistics == "empty":
+            self._plan_early()
+        for status, count in {**counts, "running": RUNNING}.items():
+            self._fill(status, count)
+        self._fill("pending", SUSPECTS, isolate=True)
+        with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO jobqueue_workerheartbeat (id, last_seen_at)"
                 " VALUES (%s, now() - interval '1 hour')",
@@ -91,14 +112,36 @@ class Filled:
             cursor.execute(
                 "SELECT array_agg(id) FROM jobqueue_job WHERE status = 'running'"
             )
-            self.running: list[UUID] = cursor.fetchone()[0]
+            self.running = cursor.fetchone()[0]
             if statistics == "full":
                 cursor.execute("VACUUM ANALYZE jobqueue_job")
-        self.db = open_database("default", name="plans")
+
+    def _plan_early(self) -> None:
+        assert self.db.own is not None
+        for name, (statement, _, _) in list_statements(self).items():
+            if name.startswith(("claim", "find queues", "has")):
+                self.early[name] = EarlyPlan(self.db.own, statement)
+
+    def _fill(self, status: str, count: int, *, isolate: bool = False) -> None:
+        values = {"status": status, "count": count, "isolate": isolate}
+        with connection.cursor() as cursor:
+            cursor.execute(FILL, {**values, "worker_id": self.worker})
 
     def explain(self, statement: str, parameters: dict[str, Any], plan: str) -> Plan:
         assert self.db.own is not None
         return explain(self.db.own, statement, parameters, plan=plan)
+
+    def explain_all(self) -> tuple[dict[tuple[str, str], Plan], dict[str, int]]:
+        """Return (statement, kind of plan) → its plan, and how many rows it moves."""
+        plans, rows = {}, {"prune": BATCH}
+        for name, (statement, parameters, count) in list_statements(self).items():
+            rows[name] = count
+            for kind in ("generic", "custom"):
+                plans[name, kind] = self.explain(statement, parameters, kind)
+            if name in self.early:
+                plans[name, "early"] = self.early[name].explain(parameters)
+        plans["prune", "find"], plans["prune", "delete"] = self.explain_prune()
+        return plans, rows
 
     def explain_prune(self) -> tuple[Plan, Plan]:
         """Explain the two queries of a batch: Django's own connection plans them."""
@@ -130,7 +173,7 @@ class Filled:
 
 def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]:
     """Name, statement, parameters and the rows that it must move."""
-    worker, ids = table.worker, table.running
+    worker, ids = table.worker, list(table.running)
     count = len(ids)
     ended = {
         "worker_id": worker,
@@ -148,6 +191,9 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         "messages": [""] * count,
         "tracebacks": [""] * count,
         "errors": [""] * count,
+        "raises": [1] * count,
+        "crashes": [1] * count,
+        "cleared": [False] * count,
     }
     moved = {
         "statuses": ["pending"] * count,
@@ -160,17 +206,36 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
     # By then all that is scheduled is due.
     later = {"now": timezone.now() + timedelta(days=9), "limit": 100, "aging": 0}
     five = [f"queue{n}" for n in range(5)]
+    one = {"queues": ["queue1"], "limits": [50], "worker_id": worker, **NOW}
+    many = {"queues": five, "limits": [10] * 5, "worker_id": worker, **NOW}
+    one |= dump_spans([whole("queue1")])
+    many |= dump_spans(list(map(whole, five)))
+    # Two parts of each queue, as a worker reads that has claimed from it before.
+    parts = [
+        Span(name, low, NIL, high)
+        for name in five
+        for low, high in ((LOWEST, -1), (0, HIGHEST))
+    ]
+    too, without = {"with_suspects": True}, {"with_suspects": False}
+    nowhere = {"queues": ["queue9"], "exclude": ["queue1"]}
     return {
-        "claim from one queue": (
+        # First: a claim that is undone leaves entries that these would have to pass.
+        "find queues": (FIND_PENDING_QUEUES, too, 5),
+        "find queues without suspects": (FIND_PENDING_QUEUES, without, 5),
+        "find queues of suspects": (FIND_SUSPECT_QUEUES, {}, 5),
+        "has suspects": (HAS_SUSPECTS, {"queues": None, "exclude": []}, 1),
+        "has suspects of other queues only": (HAS_SUSPECTS, nowhere, 1),
+        "claim from one queue": (CLAIM_JOBS, {**one, **too}, 50),
+        "claim from five queues": (CLAIM_JOBS, {**many, **too}, 50),
+        "claim no suspects from one queue": (CLAIM_JOBS, {**one, **without}, 50),
+        "claim no suspects from five queues": (CLAIM_JOBS, {**many, **without}, 50),
+        "claim behind cursors": (
             CLAIM_JOBS,
-            {"queues": ["queue1"], "limits": [50], "worker_id": worker, **NOW},
+            {**many, **without, **dump_spans(parts)},
             50,
         ),
-        "claim from five queues": (
-            CLAIM_JOBS,
-            {"queues": five, "limits": [10] * 5, "worker_id": worker, **NOW},
-            50,
-        ),
+        "claim suspects from one queue": (CLAIM_SUSPECTS, one, SUSPECTS // 5),
+        "claim suspects from five queues": (CLAIM_SUSPECTS, many, 50),
         "promote": (PROMOTE_JOBS, later, 100),
         "finish": (WRITE_SUCCEEDED, ended, count),
         "retry": (WRITE_MOVED, {**ended, **moved}, count),
@@ -195,7 +260,6 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
             count,
         ),
         "reconcile": (READ_OWNED_JOBS, {"worker_id": worker, "limit": 1000}, count),
-        "find queues": (FIND_PENDING_QUEUES, {}, 5),
         "find next due": (FIND_NEXT_DUE, NOW, 1),
     }
 
@@ -203,6 +267,11 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
 ALLOWED = {
     "claim from one queue": {"jobqueue_job_claim", "jobqueue_job_pkey"},
     "claim from five queues": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "claim no suspects from one queue": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "claim no suspects from five queues": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "claim behind cursors": {"jobqueue_job_claim", "jobqueue_job_pkey"},
+    "claim suspects from one queue": {"jobqueue_job_suspects", "jobqueue_job_pkey"},
+    "claim suspects from five queues": {"jobqueue_job_suspects", "jobqueue_job_pkey"},
     "promote": {"jobqueue_job_due", "jobqueue_job_pkey"},
     "finish": {"jobqueue_job_pkey"},
     "retry": {"jobqueue_job_pkey"},
@@ -211,6 +280,10 @@ ALLOWED = {
     "rescue": {"jobqueue_job_owner", "jobqueue_job_pkey"},
     "reconcile": {"jobqueue_job_owner"},
     "find queues": {"jobqueue_job_claim"},
+    "find queues without suspects": {"jobqueue_job_claim"},
+    "find queues of suspects": {"jobqueue_job_suspects"},
+    "has suspects": {"jobqueue_job_suspects"},
+    "has suspects of other queues only": {"jobqueue_job_suspects"},
     "find next due": {"jobqueue_job_due"},
     "prune": {"jobqueue_job_prune", "jobqueue_job_pkey"},
 }
@@ -230,14 +303,7 @@ def measured(
     rows: dict[str, int] = {}
     for size, counts in (("small", SMALL), ("large", LARGE)):
         with closing(Filled(counts, statistics=statistics)) as table:
-            plans[size] = {}
-            for name, (statement, parameters, count) in list_statements(table).items():
-                rows[name] = count
-                for kind in ("generic", "custom"):
-                    plans[size][name, kind] = table.explain(statement, parameters, kind)
-            find, delete = table.explain_prune()
-            plans[size] |= {("prune", "find"): find, ("prune", "delete"): delete}
-            rows["prune"] = BATCH
+            plans[size], rows = table.explain_all()
     return {
         key: (plans["small"][key], plans["large"][key], rows[key[0]])
         for key in plans["small"]

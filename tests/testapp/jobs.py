@@ -25,6 +25,9 @@ from django_jobqueue import (
     job,
 )
 
+from . import dangerous as dangerous
+from . import ledgered as ledgered
+from . import lingering as lingering
 from .models import Effect
 
 logger = logging.getLogger("tests.testapp")

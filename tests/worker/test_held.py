@@ -13,6 +13,7 @@ import pytest
 
 from django_jobqueue.exceptions import JobCancelled, JobTimeout
 from django_jobqueue.lifecycle.claim import Claim
+from django_jobqueue.worker.board import KEPT, Board
 from django_jobqueue.worker.held import HeldJob, HeldJobs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,6 +56,34 @@ def test_older_claim_does_not_remove_the_newer_one() -> None:
     [newer] = held.add([make_claim(lease_token=2)])
     held.remove([make_claim(lease_token=1)])
     assert held.list() == [newer]
+
+
+def test_attempt_that_may_not_start_again_is_kept_until_its_end_is_written() -> None:
+    board = Board(2)
+    held = HeldJobs(board)
+    last, other = held.add([make_claim(1), make_claim(2)])
+    last.enter(timeout=60, most=1)
+    other.enter(timeout=60, most=3)
+    assert board.read_kept() == set()
+    last.leave()
+    other.leave()
+    assert not list(board.read_inside())
+    assert board.read_kept() == {(last.claim.id, 1)}
+    held.remove([last.claim, other.claim])
+    assert board.read_kept() == set()
+    board.close_file()
+
+
+def test_board_without_room_keeps_nothing_more() -> None:
+    board = Board(1)
+    claims = [make_claim(number) for number in range(1, KEPT + 2)]
+    numbers = [board.keep(claim) for claim in claims]
+    assert numbers[-1] is None
+    assert numbers[0] is not None
+    board.forget(numbers[0])
+    assert board.keep(claims[-1]) is not None
+    assert board.read_kept() == {(claim.id, 1) for claim in claims[1:]}
+    board.close_file()
 
 
 def test_job_that_has_not_started_cannot_be_interrupted() -> None:

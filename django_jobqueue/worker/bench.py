@@ -1,0 +1,23 @@
+"""What every attempt of a worker works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ..lifecycle.claim import Claim
+from ..options import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What every attempt of this worker works with."""
+
+    options: Options
+    worker_id: UUID
+    report_progress: Callable[[Claim, dict[str, Any]], None]
+    report_started: Callable[[Claim], None]
+    # Whether our heartbeat is overdue: then nothing is begun.
+    is_fenced: Callable[[], bool] = lambda: False

@@ -1,0 +1,438 @@
+"""Supervisor: the small parent of the processes that run jobs.
+
+Made by `runworker`. It starts children, sees at once when one dies and how, ends
+attempts that ignore their time-out, recycles by jobs or memory, and passes signals on.
+It runs no job and no code of a handler, so that nothing a job does can stop it; all its
+writing is done by Heart.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..options import Options
+from ..signals import Event
+from .board import Inside, Stage
+from .children import HELD_SIGNALS, Child, describe_exit
+from .connections import use_immediate_transactions
+from .heart import Heart
+from .link import OUTDATED, TICK, isolate
+from .stacks import format_stacks
+from .watchdog import Watchdog
+
+logger = logging.getLogger("django_jobqueue.worker")
+
+HEEDED_SIGNALS = {*HELD_SIGNALS, signal.SIGTERM}
+
+# A child that has not shown for so long that its interpreter runs holds its lock.
+HELD = 1.0
+# … and with no job to blame it is beyond help after this.
+WEDGED = 60.0
+# The child for suspects waits so long for another one.
+ISOLATION_IDLE = 60.0
+# One that lived for less counts as failed at its start.
+SHORT_LIFE = 10.0
+LONGEST_PAUSE = 5.0
+# Seconds on top of what children are given to end. A little more than they take
+# themselves; the rest of two seconds is for what is to be written after them.
+PATIENCE = 1.25
+LAST_WRITES = 5.0
+SHORT_WRITES = 0.4
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A place for one child, to be taken as long as there is work for it."""
+
+    options: Options
+    is_isolated: bool = False
+    child: Child | None = None
+    # Started to take over when it is ready.
+    successor: Child | None = None
+    # Its child has come to the end of its own accord (--burst, --once).
+    is_done: bool = False
+    # Short lives in a row, and the (monotonic) moment before which none is started.
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Supervisor:
+    """Keeps its seats taken until it is told to stop."""
+
+    def __init__(self, options: Options, *, command: Sequence[str]) -> None:
+        self.options = options
+        self.exit_code = 0
+        self.is_to_restart = False
+        self.is_stopping = False
+        self._command = command
+        count = 1 if options.once else options.processes
+        self._seats = [Seat(options) for _ in range(count)]
+        self._isolation = Seat(isolate(options), is_isolated=True)
+        self._is_isolation_wanted = False
+        self._isolation_used = 0.0
+        # Told to end, and already replaced.
+        self._leaving: list[Child] = []
+        # Whether any child was ever ready: before that, a death is a failed start.
+        self._was_ready = False
+        # Monotonic: when those that are still there are killed.
+        self._kill_at = 0.0
+        self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.heart = Heart(options, on_suspects=self._want_isolation)
+        self._watchdog = Watchdog([self.heart.loop])
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Ask for the end; again: at once. Safe in a signal handler."""
+        self._calls.put("hurry" if hurry else "stop")
+
+    def restart(self) -> None:
+        """Ask for the end, and for the process to start anew then: unless somebody
+        asks for the end alone, before or after. Safe in a signal handler."""
+        self._calls.put("restart")
+
+    def show_stacks(self) -> None:
+        """Ask for the stacks of all processes in the log."""
+        self._calls.put("stacks")
+
+    def look(self) -> None:
+        """Have the next step begin at once: a child may have ended."""
+        self._calls.put("look")
+
+    def is_asked_to_stop(self, timeout: float = 0.0) -> bool:
+        """Wait for a call; tell whether the end was asked for."""
+        with suppress(queue.Empty):
+            self._heed(self._calls.get(timeout=timeout))
+        return self.is_stopping
+
+    def heed_all(self) -> None:
+        """Heed what was called for since, without waiting."""
+        while not self._calls.empty():
+            self._heed(self._calls.get())
+
+    def _heed(self, call: str) -> None:
+        match call:
+            case "stacks":
+                logger.warning("stacks of the supervisor\n%s", format_stacks())
+                for child in self._list_children():
+                    child.show_stacks()
+            case "restart" if not self.is_stopping:
+                self.is_to_restart = True
+                self._end_children(hurry=False)
+            case "stop" if self.is_to_restart or not self.is_stopping:
+                self.is_to_restart = False
+                self._end_children(hurry=False)
+            case "stop" | "hurry":
+                self.is_to_restart = False
+                self._end_children(hurry=True)
+            case "suspects":
+                self._is_isolation_wanted = True
+
+    def spawn(self) -> None:
+        """Start the first children. From the main thread: they end with the thread
+        that started them."""
+        self._fill_seats(time.monotonic())
+
+    def abort(self) -> None:
+        """End what was started; nothing has been claimed yet."""
+        for child in self._list_children():
+            child.kill()
+            child.process.wait()
+            child.close()
+
+    def run(self) -> None:
+        """Watch over the children until the end."""
+        use_immediate_transactions(self.options.database)
+        self.heart.start()
+        self._watchdog.start()
+        while not self._is_over():
+            self.is_asked_to_stop(self._choose_wait())
+            now = time.monotonic()
+            self._reap(now)
+            for child in self._list_children():
+                self._watch(child, now)
+            if self.is_stopping:
+                self._press(now)
+            else:
+                self._replace_retired(now)
+                self._fill_seats(now)
+        self._watchdog.stop()
+        self._finish()
+
+    def _list_children(self) -> list[Child]:
+        return [*self._list_seated(), *self._leaving]
+
+    def _list_seated(self) -> Iterator[Child]:
+        for seat in (*self._seats, self._isolation):
+            if seat.child is not None:
+                yield seat.child
+            if seat.successor is not None:
+                yield seat.successor
+
+    def _is_over(self) -> bool:
+        if self._list_children():
+            return False
+        return self.is_stopping or all(seat.is_done for seat in self._seats)
+
+    # Starting.
+
+    def _fill_seats(self, now: float) -> None:
+        for seat in self._seats:
+            if seat.child is None and not seat.is_done and now >= seat.not_before:
+                seat.child = self._start(seat)
+        alone = self._isolation
+        is_free = alone.child is None and now >= alone.not_before
+        if self._is_isolation_wanted and is_free:
+            alone.child = self._start(alone)
+            self._isolation_used = now
+        if all(seat.is_done for seat in self._seats):
+            self._dismiss(alone)
+
+    def _start(self, seat: Seat) -> Child:
+        child = Child(seat.options, self._command, is_isolated=seat.is_isolated)
+        self.heart.add(child)
+        return child
+
+    def _want_isolation(self) -> None:
+        self._calls.put("suspects")
+
+    # Watching.
+
+    def _watch(self, child: Child, now: float) -> None:
+        self._was_ready = self._was_ready or child.stage >= Stage.READY
+        silence = child.measure_silence(now)
+        overruns = child.list_overruns(now)
+        if overruns:
+            self._expel(child, overruns, silence)
+        elif silence > WEDGED and child.stage is not Stage.STARTING:
+            self._end_wedged(child)
+        if child.has_seen_suspects():
+            self._is_isolation_wanted = True
+        if child is self._isolation.child:
+            self._watch_isolation(child, now)
+
+    def _expel(self, child: Child, overruns: Sequence[Inside], silence: float) -> None:
+        """End attempts that would not stop; their process is replaced."""
+        for inside in overruns:
+            child.board.expel(inside)
+            self.heart.end_attempt(child, inside)
+            logger.error(
+                Event(
+                    "an attempt did not stop; its process is replaced",
+                    job_id=inside.id,
+                    attempt=inside.attempt,
+                    worker_id=child.id,
+                    pid=child.process.pid,
+                )
+            )
+        if silence > HELD:
+            # Nothing else in there can run or end.
+            child.kill()
+        elif not child.is_leaving:
+            child.drain()
+        self._vacate(child)
+
+    def _end_wedged(self, child: Child) -> None:
+        if any(True for _ in child.board.read_inside()):
+            # A job may hold the interpreter's lock: it has a time-out.
+            return
+        logger.critical(
+            Event("a child is stuck and is replaced", pid=child.process.pid)
+        )
+        child.kill()
+
+    def _watch_isolation(self, child: Child, now: float) -> None:
+        if child.board.counts.running or self._is_isolation_wanted:
+            self._isolation_used = now
+            self._is_isolation_wanted = False
+        elif now - self._isolation_used > ISOLATION_IDLE:
+            self._dismiss(self._isolation)
+
+    def _vacate(self, child: Child) -> None:
+        """Make room for the successor of a child that is about to end."""
+        for seat in (*self._seats, self._isolation):
+            if seat.child is child:
+                seat.child, seat.successor = seat.successor, None
+                self._leaving.append(child)
+
+    def _dismiss(self, seat: Seat) -> None:
+        """Let a child go that is not needed any more."""
+        child = seat.child
+        if child is not None and child.stage >= Stage.READY:
+            child.retire()
+            self._vacate(child)
+
+    # Recycling.
+
+    def _replace_retired(self, now: float) -> None:
+        """Start successors in time, and let the old ones go when those are ready."""
+        for seat in self._seats:
+            child, successor = seat.child, seat.successor
+            if child is None or child.stage is not Stage.READY:
+                continue
+            if successor is None and self._is_used_up(child):
+                seat.successor = self._start(seat)
+            elif successor is not None and successor.stage is Stage.READY:
+                child.retire()
+                self._vacate(child)
+
+    def _is_used_up(self, child: Child) -> bool:
+        options = self.options
+        if options.max_jobs and child.board.counts.processed >= options.max_jobs:
+            return True
+        return bool(options.max_memory and child.memory > options.max_memory)
+
+    # Deaths.
+
+    def _reap(self, now: float) -> None:
+        for child in self._list_children():
+            code = child.process.poll()
+            if code is not None:
+                self._bury(child, code, now)
+        if os.getpid() == 1:
+            reap_strangers({child.process.pid for child in self._list_children()})
+
+    def _bury(self, child: Child, code: int, now: float) -> None:
+        is_charged = code != 0 and not child.is_killed
+        inside = [each for each in child.board.read_inside() if not each.is_expelled]
+        self._report(child, code, inside)
+        self.heart.bury(
+            child,
+            inside,
+            kept=child.board.read_kept(),
+            cause=describe_exit(code) if is_charged else None,
+            # One that we had to end has not died by itself.
+            is_clean=code == 0 or (child.is_killed and self.is_stopping),
+        )
+        stage = child.stage
+        if child in self._leaving:
+            self._leaving.remove(child)
+        else:
+            self._note_death(child, code, stage, now)
+        child.close()
+
+    def _report(self, child: Child, code: int, inside: Sequence[Inside]) -> None:
+        is_expected = code == 0 or child.is_killed or self.is_stopping
+        logger.log(
+            logging.INFO if is_expected else logging.ERROR,
+            Event(
+                f"child {describe_exit(code)}",
+                pid=child.process.pid,
+                worker_id=child.id,
+                inside=len(inside),
+                processed=child.board.counts.processed,
+                lived=time.monotonic() - child.started,
+            ),
+        )
+
+    def _note_death(self, child: Child, code: int, stage: Stage, now: float) -> None:
+        """Decide what becomes of the seat of a child that ended unasked."""
+        for seat in (*self._seats, self._isolation):
+            if seat.successor is child:
+                seat.successor = None
+            if seat.child is child:
+                seat.child, seat.successor = seat.successor, None
+                self._plan_restart(seat, child, now)
+                seat.is_done = code == 0 and stage is Stage.DRAINED
+                if code != 0 and self.options.once:
+                    seat.is_done, self.exit_code = True, 1
+        if code == OUTDATED:
+            logger.warning(Event("the package was replaced; starting anew"))
+            self.restart()
+        elif code > 0 and not self._was_ready and not self.is_stopping:
+            # Not even the first one could start: to go on trying helps nobody.
+            self.exit_code = code
+            self._end_children(hurry=True)
+
+    def _plan_restart(self, seat: Seat, child: Child, now: float) -> None:
+        is_short = now - child.started < SHORT_LIFE
+        seat.failures = seat.failures + 1 if is_short else 0
+        pause = 0.25 * 2.0 ** min(seat.failures, 10) if seat.failures > 1 else 0.0
+        seat.not_before = now + min(pause, LONGEST_PAUSE)
+
+    # The end.
+
+    def _end_children(self, *, hurry: bool) -> None:
+        seconds = 0.0 if hurry else self.options.shutdown_timeout.total_seconds()
+        kill_at = time.monotonic() + seconds + PATIENCE
+        # However often somebody asks, it does not take longer.
+        self._kill_at = min(kill_at, self._kill_at) if self.is_stopping else kill_at
+        self.is_stopping = True
+        for child in self._list_children():
+            child.hurry() if hurry else child.drain()
+
+    def _choose_wait(self) -> float:
+        """Return how long to wait for a call: not beyond the moment to kill."""
+        if not self.is_stopping:
+            return TICK
+        return min(TICK, max(0.01, self._kill_at - time.monotonic()))
+
+    def _press(self, now: float) -> None:
+        if now >= self._kill_at:
+            for child in self._list_children():
+                child.kill()
+
+    def _finish(self) -> None:
+        """Write what is left to write; the database may be away."""
+        began = time.monotonic()
+        self.heart.finish()
+        while not self.heart.loop.join(0.02):
+            # Somebody may lose patience meanwhile.
+            self.is_asked_to_stop()
+            left = LAST_WRITES if self.heart.has_errands else SHORT_WRITES
+            if self.is_stopping:
+                left = max(SHORT_WRITES, min(left, self._kill_at - began))
+            if time.monotonic() >= began + left:
+                break
+        if self.heart.has_errands:
+            logger.warning(Event("not everything could be written; rescue will do it"))
+
+
+def reap_strangers(ours: set[int]) -> None:
+    """As the first process of a container: take leave of orphans, not of our own.
+
+    Only one that has ended can be looked at without taking leave of it, so that one of
+    our own hides the others until its turn has come.
+    """
+    while True:
+        try:
+            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if info is None or info.si_pid in ours:
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(info.si_pid, os.WNOHANG)
+
+
+def heed_signals(supervisor: Supervisor) -> None:
+    """TERM and INT drain, again: hurry; QUIT hurries; HUP drains and starts anew; USR1
+    writes the stacks of all processes to the log."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop())
+    signal.signal(signal.SIGQUIT, lambda *_: supervisor.stop(hurry=True))
+    signal.signal(signal.SIGHUP, lambda *_: supervisor.restart())
+    signal.signal(signal.SIGUSR1, lambda *_: supervisor.show_stacks())
+    signal.signal(signal.SIGCHLD, lambda *_: supervisor.look())
+    # After a restart they have waited for this moment.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED_SIGNALS)
+
+
+def can_supervise() -> bool:
+    """Tell whether this process may be started again by its own command line.
+
+    Not on Windows, and not where a program calls the command: that would run the
+    program once more.
+    """
+    return is_own_program() and hasattr(os, "waitid")
+
+
+def is_own_program() -> bool:
+    """Tell whether this process is there for the worker only, and ends with it."""
+    return sys.argv[1:2] == ["runworker"] or sys.argv[1:3] == ["jobqueue", "worker"]

@@ -1,0 +1,55 @@
+"""What the signals say of the ends of attempts."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from django_jobqueue.failures import Failure
+from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.reconcile import OwnedJob, make_claim
+from django_jobqueue.outcomes import Crashed
+from django_jobqueue.signals import JobLog, job_retried
+
+OWNED = OwnedJob(
+    id=uuid4(),
+    lease_token=2,
+    attempt=1,
+    job_type="app.mail",
+    queue="default",
+    is_cancel_requested=False,
+    crashes=0,
+    given_back=0,
+    max_attempts=None,
+    backoff=None,
+    claimed_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+
+
+def test_a_crash_is_told_as_a_retry_with_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failure = Failure(exception_class="WorkerCrashed", message="It died.")
+    delay = timedelta(seconds=2)
+    crashed = Crashed(delay=delay, failure=failure, is_alone=False)
+    heard: list[dict[str, Any]] = []
+
+    def listen(signal: Any, sender: Any, **values: Any) -> None:
+        heard.append(values)
+
+    job_retried.connect(listen)
+    try:
+        with caplog.at_level(logging.WARNING, logger="django_jobqueue.jobs"):
+            ending = Ending(claim=make_claim(OWNED), outcome=crashed, is_taken=True)
+            JobLog(uuid4(), is_complete=True).report_ended(ending)
+    finally:
+        job_retried.disconnect(listen)
+
+    [values] = heard
+    assert (values["job_id"], values["attempt"]) == (OWNED.id, 1)
+    assert (values["error"], values["delay"]) == ("WorkerCrashed: It died.", delay)
+    assert "job retries" in caplog.text
