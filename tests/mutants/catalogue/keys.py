@@ -1,0 +1,83 @@
+"""Uniqueness: the index decides, the end frees, and requeue loses nothing."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+ENQUEUE = "django_jobqueue/lifecycle/enqueue.py"
+FINISH = "django_jobqueue/lifecycle/finish.py"
+TESTS = "tests/lifecycle/test_finish.py"
+KEPT_KEY = """\
+            unique_key = CASE
+                WHEN ended.status IN ('pending', 'scheduled') THEN job.unique_key
+            END,
+"""
+
+KEYS = [
+    Mutant(
+        "enqueue-looks-first",
+        "The index decides about a unique key, never a look before the INSERT.",
+        [
+            Edit(
+                ENQUEUE,
+                "        job = insert(db, new, options, now)\n",
+                "        job = _find_existing(db, new)\n"
+                "        if job is not None:\n"
+                "            return job\n"
+                "        job = insert(db, new, options, now)\n",
+            ),
+            Edit(ENQUEUE, "    ON CONFLICT DO NOTHING\n", ""),
+        ],
+        tests=[
+            "tests/lifecycle/test_enqueue.py"
+            "::test_loser_of_a_race_finds_what_the_winner_committed"
+        ],
+    ),
+    Mutant(
+        "success-keeps-its-key",
+        "The arrow that ends a job frees its unique key.",
+        [Edit(FINISH, "        unique_key = NULL,\n", "")],
+        tests=[f"{TESTS}::test_a_success_keeps_the_result_and_frees_the_key"],
+    ),
+    Mutant(
+        "portable-success-keeps-its-key",
+        "The portable finish frees the unique key too.",
+        [
+            Edit(
+                "django_jobqueue/lifecycle/finish_portable.py",
+                '{"unique_key": None, "finished_at": now',
+                '{"finished_at": now',
+            )
+        ],
+        tests=[f"{TESTS}::test_a_success_keeps_the_result_and_frees_the_key"],
+        database="sqlite",
+    ),
+    Mutant(
+        "cancelled-attempt-keeps-its-key",
+        "The arrow that ends a job frees its unique key.",
+        [Edit(FINISH, KEPT_KEY, "")],
+        tests=[f"{TESTS}::test_a_cancelled_attempt_ends_the_job"],
+    ),
+    Mutant(
+        "retry-loses-its-key",
+        "A job that goes on keeps its unique key.",
+        [Edit(FINISH, KEPT_KEY, "            unique_key = NULL,\n")],
+        tests=[f"{TESTS}::test_a_retry_waits_for_its_time_and_keeps_the_key"],
+    ),
+    Mutant(
+        "requeue-deletes-what-stays-dead",
+        "Requeue deletes exactly the dead jobs that live again.",
+        [
+            Edit(
+                "django_jobqueue/lifecycle/requeue.py",
+                "rows.filter(pk__in=revived).delete()",
+                "rows.filter(pk__in=ids).delete()",
+            )
+        ],
+        tests=[
+            "tests/lifecycle/test_requeue.py"
+            "::test_a_job_whose_key_is_in_use_stays_dead_and_is_reported"
+        ],
+        database="sqlite",
+    ),
+]
