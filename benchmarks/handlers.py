@@ -1,0 +1,65 @@
+"""What the measured jobs do, the same for every system written in Python.
+
+An adapter in systems/ wraps these functions in whatever its system calls a handler.
+Standard library only, except write(), which needs Django.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.record import count_call, keep_delay
+
+SLEEP = 0.010
+BURN = 0.005
+
+
+def nothing() -> None:
+    """Succeed at once."""
+    count_call()
+
+
+def stamp(sent: int) -> None:
+    """Keep how long it took to get here."""
+    keep_delay(sent)
+
+
+def sleep() -> None:
+    """Wait 10 ms, as for a slow service."""
+    time.sleep(SLEEP)
+    count_call()
+
+
+def burn() -> None:
+    """Use 5 ms of processor time."""
+    end = time.thread_time() + BURN
+    while time.thread_time() < end:
+        pass
+    count_call()
+
+
+def write() -> None:
+    """Insert one row with Django's ORM."""
+    from benchmarks.models import Written
+
+    Written.objects.create(text="written by a job")
+    count_call()
+
+
+async def asleep() -> None:
+    """Wait 10 ms without a thread."""
+    await asyncio.sleep(SLEEP)
+    count_call()
+
+
+async def awrite() -> None:
+    """Insert one row with Django's asynchronous ORM."""
+    from benchmarks.models import Written
+
+    await Written.objects.acreate(text="written by a job")
+    count_call()
+
+
+SYNC = {"nothing": nothing, "stamp": stamp, "sleep": sleep, "burn": burn}
+SYNC["write"] = write

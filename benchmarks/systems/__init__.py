@@ -1,0 +1,1 @@
+"""One adapter for each system, imported only in that system's virtual environment."""
