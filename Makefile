@@ -5,12 +5,14 @@ DEV := .venvs/dev/bin
 DEMO := .venvs/demo/bin
 DOCS := .venvs/docs/bin
 BROWSER := .venvs/browser/bin
+BENCH := .venvs/bench/bin
 
 # Tests and linters must not depend on what the caller has exported for another project.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quickstart test-browser lint format demo docs bench-quick clean
+.PHONY: help test test-quickstart test-browser mutants faults lint format demo docs
+.PHONY: bench bench-quick profile bench-venv clean
 .PHONY: dev-venv demo-venv docs-venv browser-venv
 
 help: ## Show this help
@@ -42,12 +44,24 @@ test-browser: browser-venv ## Walk through the admin in a real browser (needs Ch
 	JOBQUEUE_TEST_BROWSER=1 JOBQUEUE_TEST_DATABASE=sqlite \
 		$(BROWSER)/python -m pytest -q -s tests/browser $(ARGS)
 
+mutants: dev-venv ## Seed bugs that the tests must find (ARGS='--only rescue --jobs 2')
+	@$(DEV)/python -m tests.mutants $(ARGS)
+
+faults: dev-venv ## Kill, crash and stop workers for an hour (ARGS='--minutes 10')
+	@$(DEV)/python -m tests.postgres -- $(DEV)/python -m tests.faults $(ARGS)
+
 docs: docs-venv ## Build the documentation; warnings are errors
 	@$(DOCS)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-bench-quick: dev-venv ## Compare the worker with a bare psycopg loop
-	@$(DEV)/python -m tests.postgres --durable -- $(DEV)/python -m benchmarks.quick $(ARGS)
+bench: bench-venv ## Measure ours and the peers in turn (ARGS='--only drain')
+	@$(BENCH)/python -m benchmarks $(ARGS)
+
+bench-quick: bench-venv ## Compare ours with a bare psycopg loop, in under 3 minutes
+	@$(BENCH)/python -m benchmarks --quick $(ARGS)
+
+profile: bench-venv ## Draw a flame graph of the worker under load
+	@$(BENCH)/python -m benchmarks.profile $(ARGS)
 
 clean: ## Remove the virtual environments and what the tools left behind
 	rm -rf .venvs .tox build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -64,3 +78,6 @@ docs-venv:
 
 browser-venv:
 	@$(PYTHON) -m tests.venvs browser test,browser
+
+bench-venv:
+	@$(PYTHON) -m benchmarks.installs

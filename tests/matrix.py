@@ -56,12 +56,38 @@ class Combination:
 
     environment: Environment
     database: str
+    # Of the whole suite "" is all but "faults", whose tests wait more than they work.
+    part: str = ""
     result: str = "not run, interrupted"
     failed: bool = True
 
     @property
     def label(self) -> str:
-        return f"{self.environment.label} {self.database}"
+        return f"{self.environment.label} {self.database} {self.part}".rstrip()
+
+    def list_arguments(self, given: list[str]) -> list[str]:
+        """Return pytest's arguments; what somebody has chosen is not divided."""
+        if not self.environment.whole:
+            return ["-m", "not slow", *given]
+        if given:
+            return given
+        return ["tests/faults"] if self.part else ["--ignore=tests/faults"]
+
+
+def list_combinations(
+    environments: list[Environment], options: argparse.Namespace
+) -> list[Combination]:
+    """Return what was asked for, the longest first."""
+    combinations = []
+    for environment in environments:
+        is_divided = environment.whole and not options.pytest
+        for part in ("", "faults") if is_divided else ("",):
+            combinations += [Combination(environment, d, part) for d in DATABASES]
+    return [
+        each
+        for each in combinations
+        if each.environment.python and options.only in each.label
+    ]
 
 
 def main() -> int:
@@ -69,12 +95,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
     environments = list_environments()
-    combinations = [
-        Combination(environment, database)
-        for environment in environments
-        for database in DATABASES
-        if environment.python and options.only in f"{environment.label} {database}"
-    ]
+    combinations = list_combinations(environments, options)
     missing = [
         environment.label
         for environment in environments
@@ -104,7 +125,12 @@ def parse_arguments() -> argparse.Namespace:
         "--only", default="", metavar="SUBSTRING", help="e.g. 'django6.1 sqlite'"
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="combinations at a time"
+        "--jobs",
+        type=int,
+        # Tests wait for processes and beats more than they compute.
+        default=min(4, 2 * (os.cpu_count() or 1)),
+        metavar="N",
+        help="combinations at a time",
     )
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     return parser.parse_args()
@@ -180,8 +206,7 @@ def run_tests(
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
     command = [str(python), "-m", "pytest", f"--junit-xml={report}"]
-    if not combination.environment.whole:
-        command += ["-m", "not slow"]
+    arguments = combination.list_arguments(arguments)
     variables = {**variables, "JOBQUEUE_TEST_DATABASE": combination.database}
     with _printing:
         print(f"\n{combination.label}: {' '.join([*command, *arguments])}", flush=True)

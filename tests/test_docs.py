@@ -23,7 +23,14 @@ from django_jobqueue.failures import Failure
 from django_jobqueue.lifecycle.claim import Claim
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.rescue import Rescued
-from django_jobqueue.outcomes import Cancelled, Died, GivenBack, Retried, Succeeded
+from django_jobqueue.outcomes import (
+    Cancelled,
+    Crashed,
+    Died,
+    GivenBack,
+    Retried,
+    Succeeded,
+)
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -236,6 +243,7 @@ def send_all() -> None:
         Succeeded(),
         Retried(delay=timedelta(1), failure=Failure()),
         GivenBack(label=states.AttemptOutcome.SNOOZED),
+        Crashed(delay=timedelta(1), failure=Failure(), is_alone=True),
         Cancelled(),
         Died(reason=states.DeadReason.EXCEPTION, failure=Failure()),
     ):
