@@ -177,7 +177,7 @@ def beat_workers(
         "ttl": ttl,
         "now": now,
     }
-    rows = db.execute(BEAT_WORKERS, parameters)
+    rows = db.execute(BEAT_WORKERS, parameters, is_rare=True)
     return {id: BeatReply(*reply) for id, *reply in rows}
 
 

@@ -53,9 +53,17 @@ class Database:
             return True
         return connections[self.alias].vendor == "postgresql" and not self.is_portable
 
-    def execute(self, statement: str, parameters: Mapping[str, Any]) -> list[Any]:
-        """Run one statement and return its rows."""
+    def execute(
+        self, statement: str, parameters: Mapping[str, Any], *, is_rare: bool = False
+    ) -> list[Any]:
+        """Run one statement and return its rows.
+
+        What is rare is planned each time: the cheaper way for an idle worker, which
+        has no plans to keep.
+        """
         if self.own is not None:
+            if is_rare:
+                return self.own.execute(statement, parameters, prepare=False).fetchall()
             self._refresh_plans(self.own)
             return self.own.execute(statement, parameters).fetchall()
         with connections[self.alias].cursor() as cursor:

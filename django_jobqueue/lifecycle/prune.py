@@ -45,6 +45,42 @@ def prune_jobs(
     return next((batch.total() for batch in batches), 0)
 
 
+HAS_DUE_JOBS = """
+    WITH clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
+    )
+    SELECT
+        EXISTS (
+            SELECT 1
+            FROM jobqueue_job
+            WHERE
+                status = 'succeeded'
+                AND prune_at <= (SELECT now FROM clock)
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM jobqueue_job
+            WHERE
+                status = 'cancelled'
+                AND prune_at <= (SELECT now FROM clock)
+        )
+"""
+
+
+def has_due_jobs(db: Database, *, now: datetime | None = None) -> bool:
+    """Tell in one statement whether it is worth calling prune_jobs().
+
+    Of jobs that ended under a count it cannot say which are to go: for them it is.
+    """
+    if db.is_postgres:
+        [[answer]] = db.execute(HAS_DUE_JOBS, {"now": now}, is_rare=True)
+        return bool(answer)
+    due = Job.objects.using(db.alias).filter(
+        status__in=_STATUSES, prune_at__lte=db.read_clock(now)
+    )
+    return bool(due.exists())
+
+
 def prune_in_batches(
     db: Database,
     *,

@@ -90,7 +90,10 @@ def find_silent_workers(
     a heartbeat row."""
     if db.is_postgres:
         return [
-            row[0] for row in db.execute(FIND_SILENT_WORKERS, {"ttl": ttl, "now": now})
+            id
+            for (id,) in db.execute(
+                FIND_SILENT_WORKERS, {"ttl": ttl, "now": now}, is_rare=True
+            )
         ]
     now = db.read_clock(now)
     workers = WorkerHeartbeat.objects.using(db.alias)
@@ -244,7 +247,7 @@ def forget_silent_workers(db: Database, *, now: datetime | None = None) -> int:
     """Delete the rows of workers silent for an hour that own no job any more."""
     if db.is_postgres:
         parameters = {"keep": KEEP_SILENT, "now": now}
-        return len(db.execute(FORGET_SILENT_WORKERS, parameters))
+        return len(db.execute(FORGET_SILENT_WORKERS, parameters, is_rare=True))
     owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
     silent = WorkerHeartbeat.objects.using(db.alias).filter(
         Q(last_seen_at__lt=db.read_clock(now) - KEEP_SILENT),

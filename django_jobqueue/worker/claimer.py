@@ -6,6 +6,7 @@ claim whose reply is on its way would look like a lost one.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -14,17 +15,10 @@ from uuid import UUID
 
 from ..exceptions import JobCancelled
 from ..lifecycle.beat import remember_queues
-from ..lifecycle.claim import (
-    Claim,
-    Suspects,
-    claim_jobs,
-    find_next_due,
-    find_pending_queues,
-    has_suspects,
-    has_work,
-)
+from ..lifecycle.claim import Claim, Suspects, claim_jobs
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
+from ..lifecycle.look import find_next_due, has_work, look_around
 from ..lifecycle.notify import WINDOW, notify_pending
 from ..lifecycle.promote import promote_jobs
 from ..lifecycle.reconcile import make_claim, read_owned_jobs
@@ -39,7 +33,7 @@ from .pace import Pace
 from .shares import QueueShares
 from .slots import Slots
 
-# How often an idle worker looks although it listens.
+# How often an idle worker looks although it listens: every 15 to 18 seconds.
 LOOK = 15.0
 # Claimed jobs that have not started after this long go back for others to take.
 STALE = 1.0
@@ -61,7 +55,7 @@ class Claimer:
         worker_id: UUID,
         options: Options,
         suspects: Suspects,
-        on_suspects: Callable[[], None] | None,
+        on_suspects: Callable[[], None],
         on_drained: Callable[[], None],
         is_fenced: Callable[[], bool],
     ) -> None:
@@ -92,12 +86,14 @@ class Claimer:
             self._left = options.max_jobs
         self._is_hungry = True
         self._next_look = 0.0
-        self._next_due = 0.0
+        # When the next scheduled job is due, as far as we know.
+        self._next_due = math.inf
         self._look_again = 0.0
         self._must_reconcile = False
         self._seen_db: Database | None = None
         # What the listener and the finisher say between two steps.
         self._news: dict[str, int] = {}
+        self._told_due = math.inf
         self._news_lock = threading.Lock()
 
     def tell_pending(self, ranks: Mapping[str, int]) -> None:
@@ -112,8 +108,15 @@ class Claimer:
     def tell_due(self, seconds: float) -> None:
         """Hear of a job that is due in so many seconds, from any thread."""
         due = time.monotonic() + seconds
+        with self._news_lock:
+            self._told_due = min(due, self._told_due)
         if due < self._next_due:
-            self._next_due = due
+            self.loop.wake()
+
+    def tell_change(self) -> None:
+        """Hear that somebody wrote to the database; what, nobody knows."""
+        if not self._is_hungry:
+            self._next_look = 0.0
             self.loop.wake()
 
     def ask_reconcile(self) -> None:
@@ -140,10 +143,10 @@ class Claimer:
             self._must_reconcile = False
             self._reconcile(db)
         self._read_news(now)
-        if now >= self._next_due:
-            self._promote(db)
         if now >= self._next_look:
             self._look(db)
+        if time.monotonic() >= self._next_due:
+            self._promote(db)
         self._return_stale()
         count = self._claim(db)
         if count == 0 and self._is_done(db):
@@ -153,6 +156,8 @@ class Claimer:
     def _read_news(self, now: float) -> None:
         with self._news_lock:
             news, self._news = self._news, {}
+            due, self._told_due = self._told_due, math.inf
+        self._next_due = min(due, self._next_due)
         for queue, rank in news.items():
             self._cursors.hear(queue, rank)
         if news:
@@ -167,8 +172,14 @@ class Claimer:
             self._is_hungry = True
 
     def _look(self, db: Database) -> None:
-        """See which queues have jobs: new ones, and those thought empty."""
-        pending = find_pending_queues(db, suspects=self._suspects)
+        """See which queues have jobs, new ones too, and when the next job is due."""
+        look = look_around(db)
+        self._await_due(look.next_due)
+        pending = {
+            Suspects.TOO: {*look.queues, *look.suspects},
+            Suspects.NOT: look.queues,
+            Suspects.ONLY: look.suspects,
+        }[self._suspects]
         found = [name for name in pending if self._is_served(name)]
         new = [name for name in found if name not in self._shares.names]
         if new:
@@ -177,10 +188,8 @@ class Claimer:
         self._shares.wake(found)
         self._is_hungry = self._is_hungry or bool(found)
         self._next_look = time.monotonic() + self._pause()
-        if self._suspects is Suspects.NOT and self._on_suspects is not None:
-            names = None if self._serves_all else self._shares.names
-            if has_suspects(db, names, exclude=sorted(self._excluded)):
-                self._on_suspects()
+        if self._suspects is Suspects.NOT and any(map(self._is_served, look.suspects)):
+            self._on_suspects()
 
     def _promote(self, db: Database) -> None:
         promoted = promote_jobs(db, limit=PROMOTE_LIMIT, aging=self._options.aging)
@@ -198,11 +207,10 @@ class Claimer:
         if len(promoted) == PROMOTE_LIMIT:
             self._next_due = 0.0
             return
-        seconds = find_next_due(db)
-        longest = self._pause()
-        self._next_due = time.monotonic() + (
-            longest if seconds is None else min(max(seconds, 0.0), longest)
-        )
+        self._await_due(find_next_due(db))
+
+    def _await_due(self, seconds: float | None) -> None:
+        self._next_due = math.inf if seconds is None else time.monotonic() + seconds
 
     def _claim(self, db: Database) -> int:
         room = self._find_room()
@@ -288,6 +296,7 @@ class Claimer:
         # Only an idle worker that listens may sleep long.
         if self.is_listening and not len(self._held) and not self._options.burst:
             seconds = max(seconds, LOOK)
+            return seconds * (1.0 + random.random() * 0.2)
         return seconds * (0.8 + random.random() * 0.2)
 
     def _choose_delay(self) -> float:

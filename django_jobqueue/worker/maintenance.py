@@ -14,7 +14,7 @@ from django.db import connections
 
 from ..lifecycle.database import Database
 from ..lifecycle.notify import notify_due, notify_pending
-from ..lifecycle.prune import prune_jobs
+from ..lifecycle.prune import has_due_jobs, prune_jobs
 from ..lifecycle.rescue import forget_silent_workers, rescue_jobs
 from ..lifecycle.rescued import LIMIT
 from ..options import Options
@@ -26,6 +26,7 @@ from .link import Link
 from .loop import Loop
 
 # Seconds between two looks for what is rare: jobs without any heartbeat, old rows.
+# With up to two fifths more.
 RARE = 60.0
 # Between two batches of a long prune: others want the disk too.
 PAUSE = 0.05
@@ -61,11 +62,12 @@ class Maintenance:
         now = time.monotonic()
         is_rare = now >= self._next_rare
         if is_rare:
-            self._next_rare = now + RARE * (0.8 + random.random() * 0.4)
-            self._is_pruning = True
-            forget_silent_workers(db)
+            self._next_rare = now + RARE * (1.0 + random.random() * 0.4)
+            self._is_pruning = has_due_jobs(db)
         # Only one whose own heart is steady judges others.
         reply = self._heartbeat.reply
+        if is_rare and reply.is_someone_silent:
+            forget_silent_workers(db)
         is_called_for = reply.is_steady and (reply.is_someone_silent or is_rare)
         if is_called_for and self._rescue(db) == LIMIT:
             return 0.0

@@ -40,6 +40,7 @@ from .policy import foresee_delay
 from .slots import Slots
 from .stacks import format_stacks
 from .watchdog import Watchdog
+from .watcher import Watcher, find_files
 
 logger = logging.getLogger("django_jobqueue.worker")
 
@@ -102,7 +103,7 @@ class Worker:
             worker_id=self.id,
             options=options,
             suspects=self._choose_suspects(),
-            on_suspects=self.board.tell_suspects if self.board else None,
+            on_suspects=self.board.tell_suspects if self.board else lambda: None,
             on_drained=lambda: self._calls.put("drained"),
             is_fenced=lambda: self.heartbeat.is_overdue(),
         )
@@ -118,17 +119,22 @@ class Worker:
         self.deadlines = Deadlines(
             self.held, find_delay=lambda held: foresee_delay(held, options)
         )
-        self.listener: Listener | None = None
-        if connections[options.database].vendor == "postgresql":
-            self.listener = Listener(
-                self.claimer, self.held, worker_id=self.id, alias=options.database
-            )
+        self.listener = self._make_listener()
         self.watchdog = Watchdog(self._list_loops())
 
     def _choose_suspects(self) -> Suspects:
         if self.link is None:
             return Suspects.TOO
         return Suspects.ONLY if self.link.is_isolated else Suspects.NOT
+
+    def _make_listener(self) -> Listener | Watcher | None:
+        """Return what tells the claim loop of new jobs, where anything can."""
+        alias = self.options.database
+        if connections[alias].vendor == "postgresql":
+            return Listener(self.claimer, self.held, worker_id=self.id, alias=alias)
+        if paths := find_files(alias):
+            return Watcher(paths, on_change=self.claimer.tell_change, alias=alias)
+        return None
 
     def _list_loops(self) -> list[Loop]:
         loops = [self.finisher.loop, self.claimer.loop, self.maintenance.loop]

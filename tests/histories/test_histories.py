@@ -37,13 +37,12 @@ from django_jobqueue.lifecycle.claim import (
     Claim,
     Suspects,
     claim_jobs,
-    find_pending_queues,
-    has_suspects,
 )
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
+from django_jobqueue.lifecycle.look import look_around
 from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.prune import prune_jobs
 from django_jobqueue.lifecycle.reconcile import make_claim, read_owned_jobs
@@ -556,15 +555,12 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def looks_find_what_a_claim_would_take(self) -> None:
         pending = [job for job in self.model.jobs.values() if job.status == "pending"]
-        kinds = {Suspects.TOO: {True, False}, Suspects.NOT: {False}}
+        queues = {job.queue for job in pending if not job.isolate}
+        suspects = {job.queue for job in pending if job.isolate}
         for world in self.worlds:
-            for suspects in Suspects:
-                wanted = kinds.get(suspects, {True})
-                queues = {job.queue for job in pending if job.isolate in wanted}
-                found = find_pending_queues(world.db, suspects=suspects)
-                assert sorted(found) == sorted(queues), world.name
-            is_any = any(job.isolate for job in pending)
-            assert has_suspects(world.db, None, exclude=[]) == is_any, world.name
+            look = look_around(world.db, now=self.now)
+            assert sorted(look.queues) == sorted(queues), world.name
+            assert sorted(look.suspects) == sorted(suspects), world.name
 
     @invariant()
     def all_worlds_are_alike(self) -> None:

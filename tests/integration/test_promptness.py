@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(120),
 ]
 # With LISTEN an idle worker looks by itself every 15 s only: what starts sooner was
-# notified. On SQLite the poll interval is the promise.
+# notified. On SQLite it sees the file change, and the poll interval is the promise.
 POLL = {"JOB_POLL_INTERVAL": "200"}
 PROMPT = 5.0
 
@@ -126,6 +126,17 @@ def test_a_queue_nobody_has_heard_of_is_served(worker_env: dict[str, str]) -> No
         for n in range(3):
             job = jobs.add.using(queue=f"brand-new-{n}").enqueue(x=n)
             assert job.wait(timeout=PROMPT).status == "succeeded"
+
+
+@pytest.mark.sqlite
+def test_on_sqlite_a_change_of_the_file_is_seen(worker_env: dict[str, str]) -> None:
+    slow = {"JOB_POLL_INTERVAL": "60000"}
+    with WorkerProcess(worker_env, **slow) as worker:
+        worker.wait_until_started()
+        for n in range(3):
+            assert jobs.add.enqueue(x=n).wait(timeout=PROMPT).status == "succeeded"
+        delayed = jobs.add.using(delay=0.3).enqueue(x=1)
+        assert delayed.wait(timeout=PROMPT).status == "succeeded"
 
 
 def test_a_freed_slot_is_filled_at_once(worker_env: dict[str, str]) -> None:

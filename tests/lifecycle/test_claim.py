@@ -9,14 +9,7 @@ import pytest
 from django.utils import timezone
 
 from django_jobqueue import Job
-from django_jobqueue.lifecycle.claim import (
-    Suspects,
-    claim_jobs,
-    find_next_due,
-    find_pending_queues,
-    has_suspects,
-    has_work,
-)
+from django_jobqueue.lifecycle.claim import Suspects, claim_jobs
 from django_jobqueue.lifecycle.database import Database
 from tests.factories import make_job
 from tests.lifecycle.claiming import WORKER, claim
@@ -144,75 +137,3 @@ def test_a_claim_knows_that_its_job_has_expired(database: Database) -> None:
     [claimed] = claim(database)
 
     assert claimed.is_expired
-
-
-def test_find_pending_queues_names_each_queue_once(database: Database) -> None:
-    for queue in ("b", "a", "b", "c-1"):
-        make_job(queue=queue)
-    make_job(queue="idle", scheduled=True)
-
-    assert sorted(find_pending_queues(database)) == ["a", "b", "c-1"]
-
-
-@pytest.mark.parametrize(
-    ("suspects", "queues"),
-    [
-        (Suspects.TOO, ["a", "b", "c"]),
-        (Suspects.NOT, ["a", "b"]),
-        (Suspects.ONLY, ["b", "c"]),
-    ],
-)
-def test_find_pending_queues_looks_for_what_the_claim_would_take(
-    database: Database, suspects: Suspects, queues: list[str]
-) -> None:
-    for queue, isolate in (("a", False), ("b", False), ("b", True), ("c", True)):
-        make_job(queue=queue, isolate=isolate)
-    make_job(queue="d", isolate=True, scheduled=True)
-    make_job(queue="e", isolate=True, running=True)
-
-    assert sorted(find_pending_queues(database, suspects=suspects)) == queues
-
-
-def test_has_suspects_sees_those_that_wait_in_these_queues(database: Database) -> None:
-    make_job(queue="a")
-    make_job(queue="a", isolate=True, scheduled=True)
-    make_job(queue="a", isolate=True, running=True)
-    assert not has_suspects(database, None, exclude=[])
-
-    make_job(queue="b", isolate=True)
-
-    assert has_suspects(database, None, exclude=[])
-    assert has_suspects(database, ["a", "b"], exclude=["a"])
-    assert not has_suspects(database, ["a"], exclude=[])
-    assert not has_suspects(database, None, exclude=["b"])
-
-
-def test_find_next_due_tells_the_seconds_until_the_next_job(database: Database) -> None:
-    now = timezone.now()
-    assert find_next_due(database) is None
-    make_job(scheduled=True, run_at=now + timedelta(seconds=40))
-    make_job(scheduled=True, run_at=now + timedelta(seconds=20))
-
-    seconds = find_next_due(database, now=now)
-
-    assert seconds is not None
-    assert abs(seconds - 20) < 0.01
-
-
-def test_has_work_sees_what_is_pending_running_or_due(database: Database) -> None:
-    now = timezone.now()
-    later = make_job(queue="a", scheduled=True)
-    assert not has_work(database, ["a"], exclude=[])
-    assert has_work(database, ["a"], exclude=[], now=now + timedelta(hours=2))
-    later.delete()
-
-    make_job(queue="a")
-    assert has_work(database, ["a"], exclude=[])
-    assert has_work(database, None, exclude=[])
-    assert not has_work(database, None, exclude=["a"])
-    assert not has_work(database, ["b"], exclude=[])
-
-    claim(database, queue="a")
-    assert has_work(database, ["a"], exclude=[])
-    Job.objects.all().delete()
-    assert not has_work(database, None, exclude=[])

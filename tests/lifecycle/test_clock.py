@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job, JobSpec
 from django_jobqueue.lifecycle.beat import beat
-from django_jobqueue.lifecycle.claim import find_next_due, has_work
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
+from django_jobqueue.lifecycle.look import find_next_due, has_work
 from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.prune import prune_jobs
 from django_jobqueue.lifecycle.requeue import requeue_jobs

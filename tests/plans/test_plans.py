@@ -23,10 +23,6 @@ from django_jobqueue.lifecycle.bury import WRITE_DIED
 from django_jobqueue.lifecycle.claim import (
     CLAIM_JOBS,
     CLAIM_SUSPECTS,
-    FIND_NEXT_DUE,
-    FIND_PENDING_QUEUES,
-    FIND_SUSPECT_QUEUES,
-    HAS_SUSPECTS,
     HIGHEST,
     LOWEST,
     NIL,
@@ -36,9 +32,10 @@ from django_jobqueue.lifecycle.claim import (
 )
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.finish import WRITE_MOVED, WRITE_SUCCEEDED
+from django_jobqueue.lifecycle.look import FIND_NEXT_DUE, LOOK_AROUND
 from django_jobqueue.lifecycle.progress import WRITE_PROGRESS
 from django_jobqueue.lifecycle.promote import PROMOTE_JOBS
-from django_jobqueue.lifecycle.prune import BATCH, find_due_jobs
+from django_jobqueue.lifecycle.prune import BATCH, HAS_DUE_JOBS, find_due_jobs
 from django_jobqueue.lifecycle.reconcile import READ_OWNED_JOBS
 from django_jobqueue.lifecycle.rescue import RESCUE_JOBS
 from django_jobqueue.worker.connections import close_database, open_database
@@ -119,7 +116,7 @@ class Filled:
     def _plan_early(self) -> None:
         assert self.db.own is not None
         for name, (statement, _, _) in list_statements(self).items():
-            if name.startswith(("claim", "find queues", "has")):
+            if name.startswith(("claim", "look")):
                 self.early[name] = EarlyPlan(self.db.own, statement)
 
     def _fill(self, status: str, count: int, *, isolate: bool = False) -> None:
@@ -217,14 +214,9 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         for low, high in ((LOWEST, -1), (0, HIGHEST))
     ]
     too, without = {"with_suspects": True}, {"with_suspects": False}
-    nowhere = {"queues": ["queue9"], "exclude": ["queue1"]}
     return {
         # First: a claim that is undone leaves entries that these would have to pass.
-        "find queues": (FIND_PENDING_QUEUES, too, 5),
-        "find queues without suspects": (FIND_PENDING_QUEUES, without, 5),
-        "find queues of suspects": (FIND_SUSPECT_QUEUES, {}, 5),
-        "has suspects": (HAS_SUSPECTS, {"queues": None, "exclude": []}, 1),
-        "has suspects of other queues only": (HAS_SUSPECTS, nowhere, 1),
+        "look around": (LOOK_AROUND, NOW, 1),
         "claim from one queue": (CLAIM_JOBS, {**one, **too}, 50),
         "claim from five queues": (CLAIM_JOBS, {**many, **too}, 50),
         "claim no suspects from one queue": (CLAIM_JOBS, {**one, **without}, 50),
@@ -261,6 +253,7 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         ),
         "reconcile": (READ_OWNED_JOBS, {"worker_id": worker, "limit": 1000}, count),
         "find next due": (FIND_NEXT_DUE, NOW, 1),
+        "has due jobs": (HAS_DUE_JOBS, {"now": later["now"]}, 1),
     }
 
 
@@ -279,11 +272,8 @@ ALLOWED = {
     "progress": {"jobqueue_job_pkey"},
     "rescue": {"jobqueue_job_owner", "jobqueue_job_pkey"},
     "reconcile": {"jobqueue_job_owner"},
-    "find queues": {"jobqueue_job_claim"},
-    "find queues without suspects": {"jobqueue_job_claim"},
-    "find queues of suspects": {"jobqueue_job_suspects"},
-    "has suspects": {"jobqueue_job_suspects"},
-    "has suspects of other queues only": {"jobqueue_job_suspects"},
+    "look around": {"jobqueue_job_claim", "jobqueue_job_suspects", "jobqueue_job_due"},
+    "has due jobs": {"jobqueue_job_prune"},
     "find next due": {"jobqueue_job_due"},
     "prune": {"jobqueue_job_prune", "jobqueue_job_pkey"},
 }
