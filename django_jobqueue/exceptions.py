@@ -89,6 +89,10 @@ class WorkerLost(JobQueueError):
     """The worker that ran this job was not heard of again."""
 
 
+class WorkerCrashed(JobQueueError):
+    """The process that ran this job died."""
+
+
 class JobNotWaiting(JobQueueError):
     """Only a job that waits, scheduled or pending, can be changed."""
 

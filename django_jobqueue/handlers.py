@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import update_wrapper
 from typing import (
@@ -145,13 +145,15 @@ class Handler(Generic[P, R]):
             raise InvalidArguments(self._describe_arguments(fault))
         return {**named, **kwargs}
 
-    def check_arguments(self, payload: Mapping[str, Any]) -> None:
-        """Raise InvalidArguments if the handler cannot be called with the payload."""
+    def check_arguments(
+        self, payload: Mapping[str, Any], args: Sequence[Any] = ()
+    ) -> None:
+        """Raise InvalidArguments if the handler cannot be called with these."""
         if self.is_class:
             return
         first = (None,) if self.takes_context else ()
         try:
-            self.signature.bind(*first, **payload)
+            self.signature.bind(*first, *args, **payload)
         except TypeError as error:
             raise InvalidArguments(self._describe_arguments(str(error))) from None
 
@@ -203,6 +205,14 @@ class Handler(Generic[P, R]):
                 f"The handler {self.name!r} has takes_context=True, so its first "
                 f"argument must be named 'context'; it is {first!r}."
             )
+        self._check_names()
+        if self.is_async and (self.atomic or self.databases):
+            raise HandlerError(
+                f"The handler {self.name!r} is async, and Django has no async "
+                f"transactions: atomic=True and databases=… need a plain function."
+            )
+
+    def _check_names(self) -> None:
         positional = [
             name
             for name, parameter in self.signature.parameters.items()
@@ -212,11 +222,6 @@ class Handler(Generic[P, R]):
             raise HandlerError(
                 f"The handler {self.name!r} has positional-only arguments "
                 f"({', '.join(positional)}); a payload only has names. Remove the '/'."
-            )
-        if self.is_async and (self.atomic or self.databases):
-            raise HandlerError(
-                f"The handler {self.name!r} is async, and Django has no async "
-                f"transactions: atomic=True and databases=… need a plain function."
             )
 
 

@@ -44,6 +44,21 @@ def dump_payload(payload: Any, *, limit: int) -> str:
     return text
 
 
+def dump_args(args: list[Any], *, limit: int) -> str:
+    """Return the positional arguments of a task as JSON text. Raises as above."""
+    text, fault = _dump(args, "args")
+    if fault:
+        raise InvalidPayload(fault)
+    size = len(text.encode())
+    if size > limit:
+        raise PayloadTooLarge(
+            f"The arguments have {size:,} bytes of JSON; MAX_PAYLOAD_BYTES leaves "
+            f"{max(limit, 0):,} for them. Store the data elsewhere and pass a "
+            f"reference to it."
+        )
+    return text
+
+
 def dump_result(result: Any, *, limit: int) -> str | None:
     """Return a handler's result as JSON text, None for None. Raises InvalidResult."""
     if result is None:

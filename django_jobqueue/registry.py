@@ -7,6 +7,7 @@ Django is ready.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
@@ -20,26 +21,38 @@ if TYPE_CHECKING:
     from .handlers import Handler
 
 _registry: dict[str, Handler[..., Any]] = {}
+# Made when first asked for: a task may still be changed while its module is imported.
+_announced: dict[str, Callable[[], Handler[..., Any]]] = {}
 # (name, where the first stands, where the second stands), for the system check.
 duplicates: list[tuple[str, str, str]] = []
 
 
 def get_handler(name: str) -> Handler[..., Any]:
     """Return the handler of that name. Raises UnknownJobType."""
-    try:
-        return _registry[name]
-    except (KeyError, TypeError):
-        raise UnknownJobType(_describe_unknown(name)) from None
+    found = find_handler(name) if isinstance(name, str) else None
+    if found is None:
+        raise UnknownJobType(_describe_unknown(name))
+    return found
 
 
 def find_handler(name: str) -> Handler[..., Any] | None:
     """Return the handler of that name, or None."""
-    return _registry.get(name)
+    found = _registry.get(name)
+    if found is None and name in _announced:
+        found = _registry[name] = _announced[name]()
+    return found
 
 
 def all_handlers() -> dict[str, Handler[..., Any]]:
     """Return every registered handler by name."""
+    for name in list(_announced):
+        find_handler(name)
     return dict(sorted(_registry.items()))
+
+
+def announce(name: str, make: Callable[[], Handler[..., Any]]) -> None:
+    """Enter a name whose handler is made when first asked for; the first one stays."""
+    _announced.setdefault(name, make)
 
 
 def autodiscover() -> None:

@@ -70,6 +70,9 @@ LIVE = frozenset(
 WAITING = LIVE - {JobStatus.RUNNING}
 ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.CANCELLED})
 
+# The key of Job.meta that makes a job one of django.tasks: {"backend": alias}.
+TASK_META = "django.tasks"
+
 # A DeadJob is a row of another table; the moves need a word for it all the same.
 DEAD = "dead"
 GONE = "gone"

@@ -39,6 +39,7 @@ UPWARD_IMPORTS = {
     ("models.job", "lifecycle.enqueue"),
     ("models.job", "lifecycle.enqueue_many"),
     ("models.job", "lifecycle.wait"),
+    ("worker.attempt", "backend.handler"),
 }
 
 VAGUE_NAMES = {"utils", "helpers", "common", "manager", "base", "types"}

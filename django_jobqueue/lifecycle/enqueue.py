@@ -21,7 +21,7 @@ from ..joboptions import JobOptions, read_job_options
 from ..models import Job
 from ..models.record import make_id
 from ..options import Options, get_options
-from ..payloads import dump_payload
+from ..payloads import dump_args, dump_payload
 from ..registry import get_handler
 from ..states import JobStatus
 from .database import Database, count_microseconds, make_rank
@@ -33,11 +33,13 @@ TRIES = 3
 class JobSpec:
     """One job to be enqueued: what enqueue_many takes. `id` is known beforehand."""
 
-    __slots__ = ("id", "job_type", "options", "payload")
+    __slots__ = ("args", "id", "job_type", "options", "payload")
 
     def __init__(
         self, job_type: str, payload: dict[str, Any] | None = None, **options: Any
     ) -> None:
+        # Positional arguments; only tasks of django.tasks have them.
+        self.args: list[Any] = []
         self.id: UUID = make_id()
         self.job_type = job_type
         self.payload: dict[str, Any] = {} if payload is None else payload
@@ -54,7 +56,9 @@ class NewJob:
     id: UUID
     job_type: str
     queue: str
+    # JSON texts.
     payload: str
+    args: str
     priority: int
     options: JobOptions
 
@@ -105,13 +109,18 @@ def check_spec(spec: JobSpec, options: Options) -> NewJob:
         )
     handler = get_handler(spec.job_type)
     payload = dump_payload(spec.payload, limit=options.max_payload_bytes)
-    handler.check_arguments(spec.payload)
+    args = "[]"
+    if spec.args:
+        limit = options.max_payload_bytes - len(payload.encode())
+        args = dump_args(spec.args, limit=limit)
+    handler.check_arguments(spec.payload, spec.args)
     given = read_job_options(spec.options)
     return NewJob(
         spec.id,
         handler.name,
         handler.queue if given.queue is None else given.queue,
         payload,
+        args,
         handler.priority if given.priority is None else given.priority,
         given,
     )
@@ -123,6 +132,7 @@ INSERT_JOB = """
         job_type,
         queue,
         payload,
+        args,
         status,
         priority,
         rank,
@@ -141,6 +151,7 @@ INSERT_JOB = """
         %(job_type)s::text,
         %(queue)s::text,
         %(payload)s::jsonb,
+        %(args)s::jsonb,
         CASE WHEN due.run_at > due.now THEN 'scheduled' ELSE 'pending' END,
         %(priority)s::smallint,
         (extract(epoch FROM greatest(due.run_at, due.now)) * 1000000)::bigint
@@ -182,6 +193,7 @@ def _insert_postgres(
             "job_type": new.job_type,
             "queue": new.queue,
             "payload": new.payload,
+            "args": new.args,
             "priority": new.priority,
             "aging": count_microseconds(options.aging),
             "run_at": given.run_at,
@@ -235,7 +247,7 @@ def _make_job(
         job_type=new.job_type,
         queue=new.queue,
         payload=json.loads(new.payload),
-        args=[],
+        args=json.loads(new.args),
         status=status,
         priority=new.priority,
         rank=rank,

@@ -15,6 +15,7 @@ from ..exceptions import JobDead, ResultsNotKept, WaitInTransaction, WaitTimeout
 from ..models import DeadJob, Job
 from ..options import get_options
 from ..states import ENDED
+from .find import find_job
 
 FIRST_LOOK, LAST_LOOK = 0.01, 0.5
 
@@ -57,14 +58,9 @@ def _look(job_id: UUID) -> Job | None:
     alias = get_options().database
     if connections[alias].in_atomic_block:
         raise WaitInTransaction
-    job = Job.objects.using(alias).filter(pk=job_id).first()
-    if job is not None:
-        return job if job.status in ENDED else None
-    dead = DeadJob.objects.using(alias).filter(pk=job_id).first()
-    if dead is not None:
-        raise JobDead(f"The job {job_id} is dead ({dead.reason}): {dead.error}", dead)
-    # It may have been requeued between the two looks.
-    job = Job.objects.using(alias).filter(pk=job_id).first()
+    job = find_job(alias, job_id)
+    if isinstance(job, DeadJob):
+        raise JobDead(f"The job {job_id} is dead ({job.reason}): {job.error}", job)
     if job is None:
         raise ResultsNotKept(
             f"The job {job_id} is gone: it has ended and was pruned, results are not "

@@ -22,6 +22,7 @@ from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
+from ..lifecycle.find import is_task
 from ..lifecycle.reconcile import is_owned
 from ..options import Options
 from ..outcomes import (
@@ -132,9 +133,23 @@ def resolve(held: HeldJob, bench: Bench) -> Handler[..., Any] | Outcome:
         return Cancelled("expired")
     handler = find_handler(claim.job_type)
     if handler is None:
+        handler = _import_handler(claim, bench.options)
+        if handler is not None and handler.is_async:
+            # We are in a thread. It is known from now on: the next claim runs it.
+            return GivenBack(label=AttemptOutcome.RELEASED)
+    if handler is None:
         return _judge_unknown(claim, bench.options)
     bench.report_started(claim)
     return handler
+
+
+def _import_handler(claim: Claim, options: Options) -> Handler[..., Any] | None:
+    """Find the handler of a django.tasks job whose module nobody has imported yet."""
+    if not is_task(Database(alias=options.database), claim.id):
+        return None
+    from ..backend.handler import import_task
+
+    return import_task(claim.job_type)
 
 
 def make_context(

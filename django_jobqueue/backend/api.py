@@ -1,0 +1,74 @@
+"""django.tasks, wherever it comes from: Django 6, or the django-tasks backport on 5.2.
+
+The only module that knows there are two. It touches no model: backends are made while
+the modules with tasks are imported, before the app registry is ready.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    Task: Any
+    TaskContext: Any
+    TaskError: Any
+    TaskResult: Any
+    TaskResultStatus: Any
+    BaseTaskBackend: Any
+    InvalidTask: Any
+    TaskResultDoesNotExist: Any
+    task_backends: Any
+    normalize_json: Any
+    signals: SimpleNamespace
+else:
+    try:
+        from django.tasks import signals, task_backends
+        from django.tasks.backends.base import BaseTaskBackend
+        from django.tasks.base import (
+            Task,
+            TaskContext,
+            TaskError,
+            TaskResult,
+            TaskResultStatus,
+        )
+        from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+        from django.utils.json import normalize_json
+    except ImportError:
+        try:
+            from django_tasks import signals, task_backends
+            from django_tasks.backends.base import BaseTaskBackend
+            from django_tasks.base import (
+                Task,
+                TaskContext,
+                TaskError,
+                TaskResult,
+                TaskResultStatus,
+            )
+            from django_tasks.exceptions import (
+                InvalidTaskError as InvalidTask,
+            )
+            from django_tasks.exceptions import TaskResultDoesNotExist
+            from django_tasks.utils import normalize_json
+        except ImportError as error:
+            raise ImproperlyConfigured(
+                "JobQueueBackend needs django.tasks: Django 6.0, or on Django 5.2 the "
+                "backport (pip install django-tasks)."
+            ) from error
+
+__all__ = [
+    "BaseTaskBackend",
+    "InvalidTask",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "normalize_json",
+    "signals",
+    "task_backends",
+]
