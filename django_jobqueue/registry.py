@@ -51,8 +51,11 @@ def all_handlers() -> dict[str, Handler[..., Any]]:
 
 
 def announce(name: str, make: Callable[[], Handler[..., Any]]) -> None:
-    """Enter a name whose handler is made when first asked for; the first one stays."""
-    _announced.setdefault(name, make)
+    """Enter a name whose handler is made when first asked for."""
+    if name in _announced:
+        # The same module imported again, as a reloader does.
+        _registry.pop(name, None)
+    _announced[name] = make
 
 
 def autodiscover() -> None:

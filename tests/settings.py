@@ -114,6 +114,10 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
+TASKS = {
+    "default": {"BACKEND": "django_jobqueue.backend.JobQueueBackend", "QUEUES": []},
+}
+
 # What the tests of faults change in a worker's process: see tests/faults/points.py.
 if "JOBQUEUE_TEST_CRASHES" in os.environ:
     INSTALLED_APPS.append("tests.faults.points.FaultsConfig")

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     BaseTaskBackend: Any
     InvalidTask: Any
     TaskResultDoesNotExist: Any
+    TaskResultMismatch: Any
+    task: Any
     task_backends: Any
     normalize_json: Any
     signals: SimpleNamespace
 else:
     try:
-        from django.tasks import signals, task_backends
+        from django.tasks import signals, task, task_backends
         from django.tasks.backends.base import BaseTaskBackend
         from django.tasks.base import (
             Task,
@@ -35,11 +37,15 @@ else:
             TaskResult,
             TaskResultStatus,
         )
-        from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+        from django.tasks.exceptions import (
+            InvalidTask,
+            TaskResultDoesNotExist,
+            TaskResultMismatch,
+        )
         from django.utils.json import normalize_json
     except ImportError:
         try:
-            from django_tasks import signals, task_backends
+            from django_tasks import signals, task, task_backends
             from django_tasks.backends.base import BaseTaskBackend
             from django_tasks.base import (
                 Task,
@@ -51,7 +57,10 @@ else:
             from django_tasks.exceptions import (
                 InvalidTaskError as InvalidTask,
             )
-            from django_tasks.exceptions import TaskResultDoesNotExist
+            from django_tasks.exceptions import (
+                TaskResultDoesNotExist,
+                TaskResultMismatch,
+            )
             from django_tasks.utils import normalize_json
         except ImportError as error:
             raise ImproperlyConfigured(
@@ -67,8 +76,10 @@ __all__ = [
     "TaskError",
     "TaskResult",
     "TaskResultDoesNotExist",
+    "TaskResultMismatch",
     "TaskResultStatus",
     "normalize_json",
     "signals",
+    "task",
     "task_backends",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -30,6 +31,10 @@ from .task import read_code_options, read_row_options
 POLICY = ("max_attempts", "timeout", "backoff")
 
 logger = logging.getLogger("django_jobqueue.worker")
+
+
+# Path → function.
+_announced: dict[str, Callable[..., Any]] = {}
 
 
 class TaskArgumentsError(InvalidArguments, TypeError):
@@ -98,9 +103,12 @@ def _make_context(context: JobContext) -> JobTaskContext:
 
 
 def announce_task(task: Any) -> None:
-    """Enter a task under the path of its function."""
-    announce(task.module_path, partial(_make_handler, task))
-    relay.connect()
+    """Enter a task under the path of its function, anew if its module was reloaded."""
+    path = task.module_path
+    if _announced.get(path) is not task.func:
+        _announced[path] = task.func
+        announce(path, partial(_make_handler, task))
+        relay.connect()
 
 
 def _make_handler(announced: Any) -> TaskHandler:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
+from django.db import connections
 
 from ..failures import describe_exception
 from ..lifecycle.endings import Ending
@@ -91,6 +92,8 @@ class Coroutines:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=LAST_MOMENT)
+        if not self._tasks:
+            await sync_to_async(connections.close_all)()
 
     def _create_task(self, held: HeldJob) -> None:
         assert self._loop is not None

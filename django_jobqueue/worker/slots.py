@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from django.db import connections
+
 from ..lifecycle.endings import Ending
 from ..registry import find_handler
 from .attempt import run_attempt
@@ -119,6 +121,7 @@ class Slots:
                 self._note_end(ending)
             self._on_end(ending)
             del held, ending
+        connections.close_all()
 
     def _has_work(self) -> bool:
         return (

@@ -98,8 +98,9 @@ def test_hostile_queries_come_out_escaped(client: Client, texts: list[str]) -> N
         "attempt": ["outcome__exact", "p"],
         "queue": ["name"],
     }
-    for text in texts:
-        for model in MODELS:
+    for number, text in enumerate(texts):
+        # Every text on the list with the most filters, each fifth on the others.
+        for model in MODELS if number % 5 == 0 else ["job"]:
             query = dict.fromkeys(["q", *names[model]], text)
             check_page(client.get(list_url(model), query, follow=True))
 

@@ -40,7 +40,8 @@ LATE = 1.0
 # How long a claim may have been on its way when the worker began to drain.
 CLAIM = 0.5
 
-MODES = [(), ("--in-process",)]
+# Signals know nothing of databases: the second mode is seen on one of them.
+MODES = [(), pytest.param(("--in-process",), marks=pytest.mark.postgresql)]
 # Of a worker with a running job, and with nothing to do at first. In "listening" the
 # job ends when it is told, elsewhere it ignores everything.
 STATES = ["idle", "claiming", "deaf", "listening", "draining", "away"]

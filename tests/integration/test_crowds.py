@@ -38,8 +38,10 @@ def run_crowd(
     assert set(runs) == {str(spec.id) for spec in specs}
     assert set(runs.values()) == {1}
     assert Job.objects.counts() | {"succeeded": count} == Job.objects.counts()
-    assert set(Job.objects.values_list("attempts", "lease_token")) == {(1, 1)}
-    assert not Attempt.objects.exists()
+    # On a busy machine one that cannot start within a second is given back.
+    assert set(Job.objects.values_list("attempts", flat=True)) == {1}
+    outcomes = Attempt.objects.values_list("outcome", flat=True)
+    assert set(outcomes) <= {"released", "succeeded"}
     return logs
 
 
