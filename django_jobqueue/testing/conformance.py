@@ -14,7 +14,6 @@ names what Django does not ask for and a backend offers all the same.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pickle
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar
 
+from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -155,7 +155,7 @@ class BackendConformance:
             _ = result.return_value
 
     def test_enqueue_from_async_code(self) -> None:
-        result = asyncio.run(_aenqueue(self.tasks.add, 3))
+        result = async_to_sync(self.tasks.add.aenqueue)(3)
         assert result.args == [3]
 
     def test_arguments_that_are_not_json_are_a_type_error(self) -> None:
@@ -369,7 +369,7 @@ class BackendConformance:
         assert found == result or found.id == result.id
         assert (found.args, found.kwargs) == ([1], {"y": 2})
         assert found.task.func is self.tasks.add.func
-        async_found = asyncio.run(_aget_result(self.tasks.add, result.id))
+        async_found = async_to_sync(self.tasks.add.aget_result)(result.id)
         assert async_found.id == result.id
 
     def test_the_result_of_another_task_is_a_mismatch(self) -> None:
@@ -408,14 +408,6 @@ class BackendConformance:
     def _once(self, task: Any) -> Any:
         """Return the task without retries, where a backend has them."""
         return task.using(max_attempts=1) if hasattr(task, "max_attempts") else task
-
-
-async def _aenqueue(task: Any, *args: Any) -> Any:
-    return await task.aenqueue(*args)
-
-
-async def _aget_result(task: Any, id: str) -> Any:
-    return await task.aget_result(id)
 
 
 @contextmanager

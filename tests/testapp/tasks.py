@@ -1,5 +1,14 @@
-"""Handlers that autodiscovery finds here, since they are not in `jobs`."""
+"""Handlers and tasks that autodiscovery finds here, since they are not in `jobs`."""
 
+from .chores import add, fail_as_told, make_group, tell
 from .hell import raise_atomically, raise_in_coroutine, raise_in_thread
 
-__all__ = ["raise_atomically", "raise_in_coroutine", "raise_in_thread"]
+__all__ = [
+    "add",
+    "fail_as_told",
+    "make_group",
+    "raise_atomically",
+    "raise_in_coroutine",
+    "raise_in_thread",
+    "tell",
+]
