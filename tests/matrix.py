@@ -3,8 +3,9 @@
     python3 -m tests.matrix [--only SUBSTRING] [--jobs N] [-- pytest arguments]
 
 `make test` calls it. The default python3 runs the whole suite, the others leave out
-what is marked `slow`. One temporary PostgreSQL server serves the whole run. The last
-lines say for each combination what ran. Standard library only; see venvs.py.
+what is marked `slow`; what is marked `once` runs in the first combination only. One
+temporary PostgreSQL server serves the whole run. The last lines say for each
+combination what ran. Standard library only; see venvs.py.
 """
 
 from __future__ import annotations
@@ -68,10 +69,13 @@ class Combination:
     def list_arguments(self, given: list[str]) -> list[str]:
         """Return pytest's arguments; what somebody has chosen is not divided."""
         if not self.environment.whole:
-            return ["-m", "not slow", *given]
+            return ["-m", "not slow and not once", *given]
         if given:
             return given
-        return ["tests/faults"] if self.part else ["--ignore=tests/faults"]
+        if self.part:
+            return ["tests/faults"]
+        left_out = [] if self.database == DATABASES[0] else ["-m", "not once"]
+        return ["--ignore=tests/faults", *left_out]
 
 
 def list_combinations(

@@ -18,6 +18,8 @@ from benchmarks.plots import Bar, draw_bars
 from benchmarks.record import read_delays, read_sample
 from benchmarks.system import System, Unsupported
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parent.parent
 SCALE = measures.Scale(rounds=2)
 

@@ -32,6 +32,8 @@ from django_jobqueue.outcomes import (
     Succeeded,
 )
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 PACKAGE = Path(__file__).parent.parent / "django_jobqueue"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

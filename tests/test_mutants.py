@@ -23,6 +23,8 @@ from tests.mutants.running import (
     scratch_copy,
 )
 
+pytestmark = pytest.mark.once
+
 NAMES = [mutant.name for mutant in MUTANTS]
 
 

@@ -35,6 +35,7 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "business"]),
+    pytest.mark.slow,
     pytest.mark.timeout(180),
 ]
 

@@ -67,6 +67,7 @@ def test_an_async_handler_and_class_handlers_run_too(worker_env: Env) -> None:
     assert orm.wait(1).result == 1
 
 
+@pytest.mark.slow
 def test_a_job_appears_with_the_commit_and_not_before(worker_env: Env) -> None:
     with WorkerProcess(worker_env, **FAST) as worker:
         worker.wait_until_started()
@@ -77,6 +78,7 @@ def test_a_job_appears_with_the_commit_and_not_before(worker_env: Env) -> None:
         assert worker.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_job_of_a_rolled_back_transaction_never_was(worker_env: Env) -> None:
     with transaction.atomic():
         jobs.add.enqueue(x=1)
@@ -87,6 +89,7 @@ def test_a_job_of_a_rolled_back_transaction_never_was(worker_env: Env) -> None:
     assert not Job.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_scheduled_job_runs_when_it_is_due(worker_env: Env) -> None:
     with WorkerProcess(worker_env, **FAST) as worker:
         worker.wait_until_started()
@@ -96,6 +99,7 @@ def test_a_scheduled_job_runs_when_it_is_due(worker_env: Env) -> None:
         assert job.claimed_at - job.created_at >= timedelta(seconds=0.5)
 
 
+@pytest.mark.slow
 def test_a_failing_job_is_retried_until_it_succeeds(worker_env: Env) -> None:
     job = jobs.fail_until.enqueue(attempt=3)
 
@@ -136,6 +140,7 @@ def test_a_job_that_keeps_failing_dies_and_can_be_requeued(worker_env: Env) -> N
     assert len(read_attempts(job)) == 6
 
 
+@pytest.mark.slow
 def test_a_permanent_error_is_dead_at_once(worker_env: Env) -> None:
     unwanted = jobs.fail_for_good.enqueue()
     discarded = jobs.give_up.enqueue()
@@ -148,6 +153,7 @@ def test_a_permanent_error_is_dead_at_once(worker_env: Env) -> None:
     assert DeadJob.objects.get(pk=discarded.pk).error == "Discard: nobody wants this"
 
 
+@pytest.mark.slow
 def test_a_handler_steers_its_job(worker_env: Env) -> None:
     snoozed = jobs.snooze_once.enqueue()
     limited = jobs.be_limited_once.enqueue()
@@ -164,6 +170,7 @@ def test_a_handler_steers_its_job(worker_env: Env) -> None:
     assert (cancelled.status, cancelled.error) == ("cancelled", "not needed any more")
 
 
+@pytest.mark.slow
 def test_a_handler_may_do_what_it_likes_and_only_its_attempt_ends(
     worker_env: Env,
 ) -> None:
@@ -181,6 +188,7 @@ def test_a_handler_may_do_what_it_likes_and_only_its_attempt_ends(
     assert list(Effect.objects.values_list("name", flat=True)) == ["good"]
 
 
+@pytest.mark.slow
 def test_a_row_spoilt_by_hand_ends_as_a_dead_job_and_costs_no_slot(
     worker_env: Env,
 ) -> None:
@@ -230,6 +238,7 @@ def test_an_atomic_job_has_its_effects_and_its_end_in_one_commit(
     assert Job.objects.filter(queue="follow-up").count() == 1
 
 
+@pytest.mark.slow
 def test_an_atomic_job_runs_again_at_once_when_transactions_collide(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -259,6 +268,7 @@ def test_a_job_on_two_databases_is_rolled_back_on_both(worker_env: Env) -> None:
         assert list(effects) == ["good"], alias
 
 
+@pytest.mark.slow
 def test_a_unique_key_allows_one_live_job(worker_env: Env) -> None:
     first = jobs.add.using(unique_key="only").enqueue(x=1)
     second = jobs.add.using(unique_key="only").enqueue(x=2)
@@ -292,6 +302,7 @@ def test_a_waiting_job_can_be_cancelled_and_a_running_one_asked(
         assert worker.stop() == 0
 
 
+@pytest.mark.slow
 def test_an_expired_job_is_cancelled_instead_of_started(worker_env: Env) -> None:
     past = timezone.now() - timedelta(seconds=1)
     job = jobs.leave_effect.using(expires_at=past).enqueue(name="late")
@@ -303,6 +314,7 @@ def test_an_expired_job_is_cancelled_instead_of_started(worker_env: Env) -> None
     assert not Effect.objects.exists()
 
 
+@pytest.mark.slow
 def test_progress_is_seen_while_the_job_runs(worker_env: Env, tmp_path: Path) -> None:
     half, go_on = tmp_path / "half", tmp_path / "go on"
     job = jobs.report_progress.enqueue(touch=str(half), until=str(go_on))
@@ -316,6 +328,7 @@ def test_progress_is_seen_while_the_job_runs(worker_env: Env, tmp_path: Path) ->
     assert job.result == f"{job.pk}:mail"
 
 
+@pytest.mark.slow
 def test_a_job_of_an_unknown_handler_waits_for_the_deploy(worker_env: Env) -> None:
     job = jobs.add.enqueue(x=1)
     Job.objects.filter(pk=job.pk).update(job_type="testapp.not_deployed_yet")
@@ -331,6 +344,7 @@ def test_a_job_of_an_unknown_handler_waits_for_the_deploy(worker_env: Env) -> No
     assert (job.attempts, job.unknown_since) == (1, None)
 
 
+@pytest.mark.slow
 def test_a_job_whose_handler_never_comes_dies_of_that(worker_env: Env) -> None:
     job = jobs.add.enqueue(x=1)
     Job.objects.filter(pk=job.pk).update(job_type="testapp.removed")
@@ -341,6 +355,7 @@ def test_a_job_whose_handler_never_comes_dies_of_that(worker_env: Env) -> None:
     assert "No handler is registered for the job type 'testapp.removed'" in dead.error
 
 
+@pytest.mark.slow
 def test_database_trouble_is_not_the_fault_of_the_job(worker_env: Env) -> None:
     job = jobs.lose_the_connection.using(max_attempts=1).enqueue()
 
@@ -369,6 +384,7 @@ def test_the_jobs_of_a_killed_worker_are_rescued(
     assert read_attempts(job) == [(1, "lost"), (1, "succeeded")]
 
 
+@pytest.mark.slow
 def test_the_first_signal_lets_jobs_end_and_tells_them(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -383,6 +399,7 @@ def test_the_first_signal_lets_jobs_end_and_tells_them(
     assert not WorkerHeartbeat.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_job_cut_off_by_the_shutdown_goes_back_with_its_attempt(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -401,6 +418,7 @@ def test_a_job_cut_off_by_the_shutdown_goes_back_with_its_attempt(
     assert not WorkerHeartbeat.objects.exists()
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_the_worker_within_two_seconds(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -417,6 +435,7 @@ def test_the_second_signal_ends_the_worker_within_two_seconds(
     assert (job.status, job.attempts) == ("pending", 0)
 
 
+@pytest.mark.slow
 def test_once_ends_after_one_job_and_max_jobs_after_that_many(worker_env: Env) -> None:
     for _ in range(10):
         jobs.nothing.enqueue()
@@ -430,6 +449,7 @@ def test_once_ends_after_one_job_and_max_jobs_after_that_many(worker_env: Env) -
     assert Job.objects.counts() | {"succeeded": 5, "pending": 5} == Job.objects.counts()
 
 
+@pytest.mark.slow
 def test_a_worker_serves_the_queues_it_is_told_to(worker_env: Env) -> None:
     for queue in ("high", "low", "other"):
         jobs.nothing.using(queue=queue).enqueue()
@@ -460,6 +480,7 @@ def test_every_log_record_names_the_job_it_belongs_to(worker_env: Env) -> None:
     assert all("worker_id" in record for record in records)
 
 
+@pytest.mark.slow
 def test_a_loud_worker_writes_summaries_unless_told_otherwise(worker_env: Env) -> None:
     Job.objects.enqueue_many(JobSpec("testapp.nothing") for _ in range(600))
     quiet = run_burst(worker_env)
@@ -472,6 +493,7 @@ def test_a_loud_worker_writes_summaries_unless_told_otherwise(worker_env: Env) -
     assert loud.count("job done") == 600
 
 
+@pytest.mark.slow
 def test_a_worker_with_nothing_to_do_leaves_no_trace(worker_env: Env) -> None:
     with WorkerProcess(worker_env, "--name", "night") as worker:
         worker.wait_until_started()
@@ -481,6 +503,7 @@ def test_a_worker_with_nothing_to_do_leaves_no_trace(worker_env: Env) -> None:
     assert not WorkerHeartbeat.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_worker_tells_which_queues_it_serves(worker_env: Env) -> None:
     with WorkerProcess(worker_env, "--exclude-queues", "slow") as worker:
         worker.wait_until_started()

@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "business"]),
+    pytest.mark.slow,
     pytest.mark.timeout(180),
 ]
 TTL = timedelta(seconds=1)

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.postgresql,
     pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
     pytest.mark.timeout(120),
 ]
 

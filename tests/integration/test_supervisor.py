@@ -19,7 +19,7 @@ from tests.processes import WorkerProcess
 from tests.testapp import dangerous, jobs
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 Env = dict[str, str]
 FAST = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
@@ -129,7 +129,9 @@ def test_process_is_replaced_after_so_many_jobs_without_a_gap(
         assert max(waits) < 2.0
         assert long.wait(timeout=30).attempts == 1
         assert worker.stop() == 0
-    assert not Attempt.objects.exists()
+    # One that had claimed jobs when its time came has given them back.
+    outcomes = set(Attempt.objects.values_list("outcome", flat=True))
+    assert outcomes <= {"released", "succeeded"}
 
 
 def test_process_that_takes_too_much_memory_is_replaced(worker_env: Env) -> None:
