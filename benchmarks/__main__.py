@@ -1,7 +1,7 @@
 """Measure ours and theirs in turn, in one run: `make bench` and `make bench-quick`.
 
     python -m benchmarks [--quick] [--only drain,latency] [--systems jobqueue,celery]
-                         [--rounds 3] [--jobs 20000] [--output FOLDER]
+                         [--rounds 3] [--jobs 20000] [--output FOLDER] [--keep]
 
 Installs what is missing, starts PostgreSQL and redis, and in each round of a measure
 asks every system once, one after the other. A system that cannot be installed or
@@ -53,6 +53,8 @@ def main() -> int:
         run(chosen, systems, scale, results)
     is_whole = not (options.quick or options.only or options.systems)
     folder = options.output or (DOCS if is_whole else SCRATCH)
+    if options.keep and (earlier := report.read_results(folder)):
+        results.keep_rest(earlier)
     written = report.write(results, folder)
     say("\n" + report.as_page(results))
     say(f"{len(written)} files in {folder}")
@@ -83,6 +85,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--memory", type=int, help="jobs while memory is looked at")
     parser.add_argument("--latencies", type=int, help="single jobs to an idle worker")
     parser.add_argument("--output", type=Path, help="folder for files")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep what the folder has of other measures"
+    )
     parser.add_argument("--list", action=ListAction, nargs=0, help="what there is")
     return parser.parse_args()
 

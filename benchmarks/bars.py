@@ -104,6 +104,7 @@ BARS = (
     alone("backlog", "last of first", at_least=0.9),
     alone("pinned", "last of first", at_least=0.8),
     alone("pinned", "of unpinned", at_least=0.7),
+    alone("urgent", "p90 ms", at_most=100),
     alone("sleep", "jobs/s", at_least=4_500),
     alone("coroutines", "jobs/s", at_least=45_000),
     alone("idle", "queries/s", at_most=0.3),
@@ -111,5 +112,6 @@ BARS = (
     alone("start", "of shell", at_most=3),
     alone("import", "added ms", at_most=50),
     alone("memory", "growth MB", at_most=5),
+    alone("memory", "beyond Django MB", at_most=80),
     against("sqlite", "huey_sqlite", at_least=1, ours="jobqueue_sqlite"),
 )

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from benchmarks.catalog import LIMIT, OURS, PEERS, Peer
-from benchmarks.driver import Drain, System, watch_drain
+from benchmarks.driver import Drain, Failed, System, watch_drain
+from benchmarks.processes import memory_megabytes
 from benchmarks.system import Unsupported
 from tests.venvs import ROOT
 
@@ -38,7 +39,7 @@ class Scale:
     backlog: int = 1_000_000
     pinned: int = 300_000
     memory: int = 100_000
-    latencies: int = 100
+    latencies: int = 50
     idle_seconds: float = 20.0
     # Seconds after which a measure gets no second or third round.
     budget: float = math.inf
@@ -225,7 +226,8 @@ def latency(system: System, scale: Scale) -> Numbers:
         for number in range(scale.latencies):
             system.call("enqueue_stamped")
             workers.wait_for_calls(number + 2, seconds=30)
-            time.sleep(0.05 + 0.0137 * (number % 7))
+            # Over all of a second, so that whoever polls is not met at one phase of it.
+            time.sleep(0.05 + number * 0.618 % 1)
         delays = sorted(1000 * delay for delay in workers.delays()[1:])
     return {
         "p50 ms": statistics.median(delays),
@@ -260,7 +262,60 @@ def memory(system: System, scale: Scale) -> Numbers:
     count = count_for(system.peer, _patient(scale), most=scale.memory)
     result = drain(system, _patient(scale), count=count)
     early, late = result.memory
-    return {"MB": late, "MB after a tenth": early, "growth MB": late - early}
+    numbers = {"MB": late, "MB after a tenth": early, "growth MB": late - early}
+    if system.peer.name == OURS:
+        numbers["beyond Django MB"] = late - _weigh_django(system)
+    return numbers
+
+
+WEIGH = """
+import django
+django.setup()
+from django.db import connection
+connection.ensure_connection()
+print(flush=True)
+input()
+"""
+
+
+def _weigh_django(system: System) -> float:
+    """Return the memory of a process that has set Django up and asked its database."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WEIGH],
+        env=_environment(system),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        found = memory_megabytes([process.pid])
+        process.communicate("\n")
+    return found
+
+
+def urgent(system: System, scale: Scale) -> Numbers:
+    """Send urgent jobs to a busy worker while a snapshot keeps dead rows in place."""
+    system.call("clear")
+    system.call("enqueue", handler="nothing", count=scale.pinned)
+    system.tidy()
+    with pinned_xmin(system), system.workers() as workers:
+        workers.wait_for_calls(scale.pinned // 3, seconds=scale.seconds * 4)
+        for _ in range(20):
+            system.call("enqueue_urgent")
+            time.sleep(0.1)
+        time.sleep(1)
+        delays = sorted(1000 * delay for delay in workers.delays())
+        left = scale.pinned + 20 - workers.sample().calls
+    if len(delays) < 20:
+        raise Failed(f"{len(delays)} of 20 urgent jobs started")
+    return {
+        "p50 ms": statistics.median(delays),
+        "p90 ms": delays[int(len(delays) * 0.9)],
+        "max ms": delays[-1],
+        "jobs left": left,
+    }
 
 
 def first_job(system: System, scale: Scale) -> Numbers:
@@ -306,19 +361,26 @@ def import_time(system: System, scale: Scale) -> Numbers:
     return {"added ms": with_ours - without, "without ms": without}
 
 
-def _best_of_three(arguments: list[str], system: System) -> float:
-    environment = {
+def _environment(system: System) -> dict[str, str]:
+    return {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "benchmarks.settings",
         "DATABASE_URL": system.url,
         "PYTHONPATH": str(ROOT),
     }
+
+
+def _best_of_three(arguments: list[str], system: System) -> float:
     times = []
     for _ in range(3):
         started = time.monotonic()
         command = [sys.executable, *arguments]
         subprocess.run(
-            command, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+            command,
+            env=_environment(system),
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         times.append(time.monotonic() - started)
     return min(times)
@@ -436,6 +498,15 @@ MEASURES = (
         run=drain_pinned,
         systems=kept_in_postgres,
         seconds=120,
+    ),
+    Measure(
+        name="urgent",
+        title="Urgent jobs under a pinned xmin",
+        text="Twenty jobs of the highest priority, while a long backlog is drained.",
+        run=urgent,
+        systems=only(OURS),
+        seconds=40,
+        more_is_better=False,
     ),
     Measure(
         name="sleep",

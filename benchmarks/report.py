@@ -36,11 +36,30 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
+    # Measure → when, at which commit and under which load.
+    moments: dict[str, str] = field(default_factory=dict)
 
     def add(self, measure: str, system: str, numbers: dict[str, float]) -> None:
+        if measure not in self.moments:
+            self.moments[measure] = describe_moment()
         series = self.numbers.setdefault(measure, {}).setdefault(system, {})
         for name, value in numbers.items():
             series.setdefault(name, []).append(value)
+
+    def keep_rest(self, earlier: Results) -> None:
+        """Take over the measures of an earlier run that this one has not measured.
+
+        A measure is taken whole or not at all: only within one run do ratios mean
+        anything.
+        """
+        ours = {*self.numbers, *self.missing}
+        for name in ("numbers", "missing", "moments"):
+            of_earlier, of_this = getattr(earlier, name), getattr(self, name)
+            kept = {key: each for key, each in of_earlier.items() if key not in ours}
+            setattr(self, name, {**kept, **of_this})
+        self.versions = {**earlier.versions, **self.versions}
+        later = {**earlier.not_run, **self.not_run}
+        self.not_run = {k: v for k, v in later.items() if k not in self.versions}
 
     def leave_out(self, measure: str, system: str, reason: str) -> None:
         self.missing.setdefault(measure, {})[system] = reason
@@ -50,19 +69,29 @@ def new_results(scale: Scale, *, database: str) -> Results:
     return Results(scale=asdict(scale), machine=describe_machine(database))
 
 
-def describe_machine(database: str) -> dict[str, str]:
-    """Say what the numbers depend on."""
+def read_results(folder: Path) -> Results | None:
+    """Return what a run has left in a folder."""
+    path = folder / "results.json"
+    return Results(**json.loads(path.read_text())) if path.exists() else None
+
+
+def describe_moment() -> str:
+    """Say when something was measured, of what, and how busy the machine was."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
+    moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    return f"{moment}, commit {commit.stdout.strip() or 'unknown'}, load {load}"
+
+
+def describe_machine(database: str) -> dict[str, str]:
+    """Say what the numbers depend on."""
     return {
-        "commit": commit.stdout.strip() or "unknown",
-        "measured at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processors": str(os.cpu_count()),
-        "load before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         "database": database,
@@ -102,6 +131,8 @@ def as_section(measure: Measure, results: Results) -> str:
     if measure.name in results.numbers:
         parts.append(f"![{measure.title}](benchmarks/{measure.name}.svg)")
     parts.append(as_table(measure, results))
+    if measure.name in results.moments:
+        parts.append(f"Begun {results.moments[measure.name]}.")
     return "\n\n".join(parts)
 
 

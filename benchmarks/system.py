@@ -67,6 +67,10 @@ class System:
         """Enqueue one job that keeps how long it took to start."""
         self.enqueue_one("stamp", {"sent": time.monotonic_ns()})
 
+    def enqueue_urgent(self) -> None:
+        """Enqueue such a job with the highest priority."""
+        raise Unsupported("only asked of ours")
+
     def fill(self, finished: int, future: int) -> None:
         """Add finished jobs and jobs due in a year, by plain SQL."""
         raise Unsupported("finished and future jobs are not kept in PostgreSQL")

@@ -307,6 +307,26 @@ def test_a_run_is_written_as_json_text_and_plots(tmp_path: Path) -> None:
     assert numbers["drain"]["bare"]["jobs/s"] == [50.0, 40.0, 55.0]
 
 
+def test_a_run_of_some_measures_can_keep_the_others(tmp_path: Path) -> None:
+    report.write(make_results(), tmp_path)
+    later = report.Results(scale={}, versions={"jobqueue": "2"})
+    later.add("latency", "jobqueue", {"p50 ms": 3.0})
+
+    earlier = report.read_results(tmp_path)
+    assert earlier is not None
+    later.keep_rest(earlier)
+
+    assert set(later.numbers) == {"drain", "latency"}
+    assert later.moments.keys() == {"drain", "latency"}
+    assert later.versions["jobqueue"] == "2"
+    again = report.Results(scale={})
+    again.add("drain", "jobqueue", {"jobs/s": 1.0})
+    again.keep_rest(later)
+    # A measure whole or not at all: ratios are of one run.
+    assert again.numbers["drain"] == {"jobqueue": {"jobs/s": [1.0]}}
+    assert report.read_results(tmp_path / "nowhere") is None
+
+
 def test_plots_are_well_formed_whatever_a_label_says() -> None:
     bar = Bar(label="<a & b>", value=2, low=1, high=4, text="2")
     root = ElementTree.fromstring(draw_bars("x < y", [bar]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.db import connection, transaction
@@ -78,6 +79,11 @@ class JobQueue(DjangoSystem):
         from benchmarks import jobs
 
         getattr(jobs, handler).enqueue(**payload)
+
+    def enqueue_urgent(self) -> None:
+        from benchmarks import jobs
+
+        jobs.stamp.using(priority=100).enqueue(sent=time.monotonic_ns())
 
     def enqueue_together(self, handler: str, count: int) -> float:
         def enqueue() -> None:

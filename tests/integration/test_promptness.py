@@ -146,3 +146,22 @@ def test_a_freed_slot_is_filled_at_once(worker_env: dict[str, str]) -> None:
     with WorkerProcess(worker_env, "--concurrency", "1", **slow):
         for job in waiting:
             assert job.wait(timeout=PROMPT + 10).status == "succeeded"
+
+
+def test_no_long_job_waits_in_a_worker_while_another_is_free(
+    worker_env: dict[str, str],
+) -> None:
+    """A worker holds as many jobs of a second as it can run, and leaves the others."""
+    with (
+        WorkerProcess(worker_env, "--concurrency", "2", **POLL) as first,
+        WorkerProcess(worker_env, "--concurrency", "2", **POLL) as second,
+    ):
+        first.wait_until_started()
+        second.wait_until_started()
+        waiting = [jobs.sleep_briefly.enqueue(seconds=1.0) for _ in range(8)]
+        ended = [job.wait(timeout=30) for job in waiting]
+    assert len({job.finished_by for job in ended}) == 2
+    for job in ended:
+        assert job.started_at is not None
+        assert job.claimed_at is not None
+        assert (job.started_at - job.claimed_at).total_seconds() < 0.9
