@@ -11,7 +11,7 @@ BENCH := .venvs/bench/bin
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quickstart test-browser mutants faults lint format demo docs
+.PHONY: help test test-quickstart test-browser conformance mutants faults lint format demo docs
 .PHONY: bench bench-quick profile bench-venv clean
 .PHONY: dev-venv demo-venv docs-venv browser-venv
 
@@ -43,6 +43,9 @@ test-quickstart: dev-venv ## Follow the README in a fresh project, on both datab
 test-browser: browser-venv ## Walk through the admin in a real browser (needs Chromium)
 	JOBQUEUE_TEST_BROWSER=1 JOBQUEUE_TEST_DATABASE=sqlite \
 		$(BROWSER)/python -m pytest -q -s tests/browser $(ARGS)
+
+conformance: ## Hold our backend and others against django.tasks; write the table
+	@$(PYTHON) -m tests.conformance
 
 mutants: dev-venv ## Seed bugs that the tests must find (ARGS='--only rescue --jobs 2')
 	@$(DEV)/python -m tests.mutants $(ARGS)

@@ -19,6 +19,7 @@ from django.core.management import BaseCommand, load_command_class
 from django.dispatch import Signal
 
 from django_jobqueue import checks, options, signals, states
+from django_jobqueue.backend import checks as backend_checks
 from django_jobqueue.failures import Failure
 from django_jobqueue.lifecycle.claim import Claim
 from django_jobqueue.lifecycle.endings import Ending
@@ -200,7 +201,8 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_every_check_is_documented() -> None:
-    tree = ast.parse(Path(checks.__file__).read_text())
+    sources = [checks.__file__, backend_checks.__file__]
+    tree = ast.parse("\n".join(Path(source).read_text() for source in sources))
     ids = {
         str(keyword.value.value)
         for node in ast.walk(tree)

@@ -1,0 +1,42 @@
+"""Make a virtual environment with the other backend, and write the table of the docs.
+
+python3 -m tests.conformance
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.matrix import DJANGO
+from tests.venvs import ROOT, find_python, make_venv
+
+TABLE = ROOT / "docs" / "reference" / "conformance.txt"
+
+
+def main() -> int:
+    version = max(DJANGO)
+    python = find_python(version)
+    if python is None:
+        print("conformance: not run, no Python {}.{} found".format(*version))
+        return 1
+    inside = make_venv(
+        "conformance", extras="test", python=python, django=DJANGO[version]
+    )
+    command = [str(inside), "-m", "pip", "install", "-q", "django-tasks-db>=0.13"]
+    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [str(inside), "-W", "error", "-m", "tests.conformance.run"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode == 0:
+        TABLE.write_text(done.stdout)
+        print(done.stdout)
+        print(f"written to {TABLE.relative_to(ROOT)}")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
