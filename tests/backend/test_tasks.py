@@ -274,7 +274,7 @@ def test_the_backend_can_be_imported_before_the_apps_are_ready() -> None:
 def test_our_options_work_under_the_backends_for_tests(name: str) -> None:
     setting = {"BACKEND": f"django_jobqueue.testing.backends.{name}", "QUEUES": []}
     with override_settings(TASKS={"default": setting}):
-        made = task(chores.renamed).using(max_attempts=5)
+        made = task(chores.add.func).using(max_attempts=5)
         result = made.enqueue(4)
     assert (made.max_attempts, result.args) == (5, [4])
     assert not Job.objects.exists()
@@ -329,7 +329,7 @@ def test_check_misses_the_app() -> None:
     assert "'django_jobqueue'" in hint
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db(databases=["default", "business"])
 def test_manage_py_check_asks_the_backend() -> None:
     setting = {"BACKEND": OURS, "OPTIONS": {"nonsense": 1}}
     if django.VERSION < (6,):
