@@ -70,7 +70,10 @@ def _finish(
         _settle(db, ending, report, worker_id=worker_id)
         return
     age = ending.age
-    started_at = None if age is None else now - timedelta(seconds=age)
+    started_at = None
+    if age is not None:
+        # `now` is older than the age by what we waited for the write lock.
+        started_at = max(now - timedelta(seconds=age), ending.claim.claimed_at)
     written = {
         "finished_by": worker_id,
         "started_at": started_at,

@@ -35,6 +35,8 @@ from .slots import Slots
 
 # How often an idle worker looks although it listens: every 15 to 18 seconds.
 LOOK = 15.0
+# What was said just before we listened counts for so long; WINDOW, and a margin.
+DEAF = 10 * WINDOW
 # Claimed jobs that have not started after this long go back for others to take.
 STALE = 1.0
 PROMOTE_LIMIT = 1000
@@ -60,8 +62,8 @@ class Claimer:
         is_fenced: Callable[[], bool],
     ) -> None:
         self.loop = Loop("claim", self.step, alias=options.database)
-        # Set by the listener while notifications come through.
-        self.is_listening = False
+        # Monotonic: since when notifications come through; set by the listener.
+        self.listening_since = math.inf
         self._held = held
         self._slots = slots
         self._finisher = finisher
@@ -293,10 +295,12 @@ class Claimer:
 
     def _pause(self) -> float:
         seconds = self._options.poll_interval.total_seconds()
-        # Only an idle worker that listens may sleep long.
-        if self.is_listening and not len(self._held) and not self._options.burst:
-            seconds = max(seconds, LOOK)
-            return seconds * (1.0 + random.random() * 0.2)
+        # Only an idle worker that listens may sleep long; and not before it has heard
+        # all that is said, since producers do not say everything (see notify.py): a
+        # job that came with the first moments waited for 16 s.
+        has_listened = time.monotonic() - self.listening_since > DEAF
+        if has_listened and not len(self._held) and not self._options.burst:
+            return max(seconds, LOOK) * (1.0 + random.random() * 0.2)
         return seconds * (0.8 + random.random() * 0.2)
 
     def _choose_delay(self) -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import time
 from typing import Any
 from uuid import UUID
 
@@ -38,15 +40,15 @@ class Listener:
     def step(self, db: Database) -> float:
         assert db.own is not None
         if db is not self._db:
-            self._claimer.is_listening = False
+            self._claimer.listening_since = math.inf
             db.own.execute("LISTEN jobqueue")
             self._db = db
-            self._claimer.is_listening = True
+            self._claimer.listening_since = time.monotonic()
         try:
             for notice in db.own.notifies(timeout=WAIT):
                 self._hear(notice.payload)
         except Exception:
-            self._claimer.is_listening = False
+            self._claimer.listening_since = math.inf
             # Poll at once: what was notified meanwhile is not heard.
             self._claimer.loop.wake()
             raise

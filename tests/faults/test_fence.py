@@ -114,6 +114,8 @@ def test_claims_that_had_not_started_are_dropped(
         silence.touch()
         wait_until(is_fenced)
 
+        # A claim that was on its way is given back as well.
+        time.sleep(1)
         wait_until(lambda: Job.objects.counts()["running"] == 0)
         # It had claimed more than it could start: short jobs are claimed in advance.
         assert Attempt.objects.filter(outcome="released").exists()
@@ -255,7 +257,7 @@ def test_process_whose_claim_loop_is_stuck_ends_and_says_where(
             # Another child runs what the first one could not.
             assert job.wait(timeout=30).attempts == 1
             assert worker.has_logged(f"child exited with code {EXIT_CODE}")
-            assert worker.read_log().count("worker started") == 2
+            wait_until(lambda: worker.read_log().count("worker started") == 2)
             assert worker.stop() == 0
         log = worker.read_log()
         assert "stacks of all threads\nThread MainThread:" in log

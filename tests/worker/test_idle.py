@@ -39,7 +39,7 @@ class Counted:
 def worker() -> Worker:
     worker = Worker(get_options())
     worker.heartbeat.reply = BeatReply(is_steady=True, is_someone_silent=False)
-    worker.claimer.is_listening = True
+    worker.claimer.listening_since = time.monotonic() - 60
     return worker
 
 
@@ -64,6 +64,20 @@ def test_an_idle_worker_looks_with_one_statement_every_15_seconds(
 
     assert len(statements) == 1
     assert 14 < delay < 18.1
+
+
+def test_a_worker_that_begins_to_listen_looks_once_more_soon(
+    worker: Worker, counted: CountedDatabase
+) -> None:
+    """A producer says a thing once in a while, and may have said it just before."""
+    db, _ = counted
+    worker.claimer.listening_since = time.monotonic()
+
+    assert worker.claimer.step(db) <= 1
+
+    worker.claimer.listening_since -= 1
+    worker.claimer._next_look = 0.0
+    assert worker.claimer.step(db) > 14
 
 
 def test_an_idle_worker_knows_of_no_due_time(
