@@ -598,7 +598,7 @@ def test_random_histories_end_alike_in_every_version_and_in_the_model(
         Histories,
         settings=settings(
             max_examples=500,
-            stateful_step_count=16,
+            stateful_step_count=12,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
