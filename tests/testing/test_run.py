@@ -259,7 +259,7 @@ def test_an_expired_job_is_cancelled() -> None:
 def test_a_job_without_a_handler_is_an_error_that_says_so() -> None:
     make_job(job_type="testapp.ad")
 
-    with pytest.raises(UnknownJobType, match="Did you mean 'testapp.add'"):
+    with pytest.raises(UnknownJobType, match=r"Did you mean 'testapp\.add'"):
         run_jobs()
     assert run_jobs(raise_errors=False, scheduled=True, limit=1).outcomes == [
         "unknown_handler"
