@@ -95,7 +95,7 @@ def snooze_twice(context: JobContext, hours: int) -> int:
 
 
 @job
-def swallow_everything() -> str:
+def catch_everything() -> str:
     try:
         return charge("swallowed")
     except BaseException:

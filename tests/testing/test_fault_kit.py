@@ -121,9 +121,9 @@ def test_a_job_of_one_attempt_is_not_started_again() -> None:
 
 
 def test_a_handler_cannot_survive_its_process() -> None:
-    rehearsed.swallow_everything.enqueue()
+    rehearsed.catch_everything.enqueue()
     with faults() as fault:
-        fault.kill(rehearsed.swallow_everything, at=after(CHARGE))
+        fault.kill(rehearsed.catch_everything, at=after(CHARGE))
         assert run_jobs().outcomes == ["crashed"]
 
 
