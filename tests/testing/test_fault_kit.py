@@ -256,11 +256,15 @@ def test_a_seed_brings_the_same_faults_again() -> None:
 
 
 def test_a_failing_block_names_its_seed_and_what_struck() -> None:
-    pay.enqueue(name="Ada")
-    with pytest.raises(AssertionError) as caught, faults(seed=7) as fault:
-        fault.kill(pay, at=after(CHARGE))
-        run_jobs(scheduled=True)
-        raise AssertionError("charged twice")
+    def pay_twice() -> None:
+        with faults(seed=7) as fault:
+            fault.kill(pay, at=after(CHARGE))
+            pay.enqueue(name="Ada")
+            run_jobs(scheduled=True)
+            assert charges == ["Ada"]
+
+    with pytest.raises(AssertionError) as caught:
+        pay_twice()
     assert caught.value.__notes__ == [
         "faults(seed=7) struck:\n"
         "  the kill of testapp.pay at after tests.testapp.rehearsed.charge, attempt 1"
@@ -274,10 +278,14 @@ def test_a_failing_block_without_a_fault_names_its_seed() -> None:
 
 
 def test_a_fault_that_has_not_struck_fails_the_block() -> None:
-    with pytest.raises(AssertionError) as caught, faults(seed=7) as fault:
-        fault.kill(pay, times=2)
-        pay.enqueue(name="Ada")
-        run_jobs()
+    def expect_too_much() -> None:
+        with faults(seed=7) as fault:
+            fault.kill(pay, times=2)
+            pay.enqueue(name="Ada")
+            run_jobs()
+
+    with pytest.raises(AssertionError) as caught:
+        expect_too_much()
     assert str(caught.value) == (
         "the kill of testapp.pay at end has struck 1 times and not 2. Did run_jobs() "
         "run it inside the block, with scheduled=True for another attempt?\n"
