@@ -328,21 +328,26 @@ class Strike:
         if not self.has_struck:
             return ending
         owned = read_owned_jobs(self._db, self.worker_id)
-        if self._kind is not Kind.KILL:
-            if owned:
-                self._take_away()
-            # Whatever it says, it comes too late.
-            return replace(ending, is_written=False)
+        if owned and self._kind is Kind.KILL:
+            return self._crash(ending, crashes=owned[0].crashes)
+        if owned:
+            self._take_away()
+        # Whatever it says, it comes too late.
+        return replace(ending, is_written=False)
+
+    def _crash(self, ending: Ending, *, crashes: int) -> Ending:
+        """Say what the supervisor says of a job whose process has died."""
+        assert self.plan is not None
         assert self.handler is not None
-        assert self.faults is not None
+        claim = self.held.claim
         outcome = judge_crash(
-            f"killed at {self.plan and self.plan.point} by faults()",
-            crashes=owned[0].crashes,
-            attempt=self.held.claim.attempt,
-            max_attempts=find_max_attempts(self.handler, self.held.claim, self.options),
+            f"killed at {self.plan.point} by faults()",
+            crashes=crashes,
+            attempt=claim.attempt,
+            max_attempts=find_max_attempts(self.handler, claim, self.options),
             max_crashes=self.options.max_crashes,
             is_alone=True,
-            job_type=self.held.claim.job_type,
+            job_type=claim.job_type,
         )
         return replace(ending, outcome=outcome, is_taken=True)
 

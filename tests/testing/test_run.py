@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -379,6 +380,14 @@ def test_signals_are_sent_as_by_a_worker() -> None:
     assert heard == [("started", "testapp.nothing"), ("succeeded", "testapp.nothing")]
 
 
+def test_async_handlers_time_out() -> None:
+    jobs.await_for_ever.enqueue()
+
+    [ran] = run_jobs(raise_errors=False)
+
+    assert (ran.outcome, ran.is_dead) == ("timeout", True)
+
+
 def test_jobs_of_a_bulk_run() -> None:
     Job.objects.enqueue_many(JobSpec("testapp.add", {"x": x}) for x in range(3))
 
@@ -393,6 +402,8 @@ def test_attempts_of_one_handler_can_be_picked() -> None:
 
     assert ran.of(jobs.add).results == ran.of("testapp.add").results == [2]
     assert ran.of(jobs.EmailHandler).job_ids == [ran[1].job_id]
+    task = SimpleNamespace(module_path="testapp.add")
+    assert ran.of(task).results == [2]
     with pytest.raises(UnknownJobType):
         ran.of("testapp.typo")
     with pytest.raises(TypeError, match="is expected, not 3"):
