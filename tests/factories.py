@@ -2,90 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import factory
-from django.utils import timezone
-from factory.django import DjangoModelFactory
 
 from django_jobqueue.models import DeadJob, Job, WorkerHeartbeat
-from django_jobqueue.models.record import make_id
-from django_jobqueue.states import JobStatus
+from django_jobqueue.testing import factories
 
 
-class JobFactory(DjangoModelFactory):
+class JobFactory(factories.JobFactory):
     """A pending job of `testapp.add`, unless told otherwise."""
 
-    class Meta:
-        model = Job
-
-    id = factory.LazyFunction(make_id)
     job_type = "testapp.add"
-    queue = "default"
     payload = factory.Dict({"x": 1})
-    status = JobStatus.PENDING
-    priority = 0
-    run_at = factory.LazyFunction(timezone.now)
-    rank = factory.LazyAttribute(lambda job: int(job.run_at.timestamp() * 1_000_000))
-    attempts = 0
-    lease_token = 0
-    created_at = factory.LazyFunction(timezone.now)
-
-    class Params:
-        running = factory.Trait(
-            status=JobStatus.RUNNING,
-            attempts=1,
-            lease_token=1,
-            worker_id=factory.LazyFunction(uuid4),
-            claimed_at=factory.LazyFunction(timezone.now),
-        )
-        scheduled = factory.Trait(
-            status=JobStatus.SCHEDULED,
-            run_at=factory.LazyFunction(lambda: timezone.now() + timedelta(hours=1)),
-        )
-        succeeded = factory.Trait(
-            status=JobStatus.SUCCEEDED,
-            attempts=1,
-            lease_token=1,
-            finished_at=factory.LazyFunction(timezone.now),
-        )
-        cancelled = factory.Trait(
-            status=JobStatus.CANCELLED,
-            finished_at=factory.LazyFunction(timezone.now),
-        )
 
 
-class DeadJobFactory(DjangoModelFactory):
+class DeadJobFactory(factories.DeadJobFactory):
     """A job of `testapp.add` that died of an exception after three attempts."""
 
-    class Meta:
-        model = DeadJob
-
-    id = factory.LazyFunction(make_id)
     job_type = "testapp.add"
-    queue = "default"
     payload = factory.Dict({"x": 1})
-    priority = 0
-    attempts = 3
-    lease_token = 3
-    error = "ValueError: it failed"
-    reason = "exception"
-
-
-class WorkerFactory(DjangoModelFactory):
-    """The heartbeat of a worker that has just beaten."""
-
-    class Meta:
-        model = WorkerHeartbeat
-
-    id = factory.LazyFunction(uuid4)
-    host = "elsewhere"
-    pid = 1
-    name = "worker"
-    last_seen_at = factory.LazyFunction(timezone.now)
-    beating_since = factory.LazyFunction(timezone.now)
 
 
 def make_job(**values: Any) -> Job:
@@ -103,7 +39,7 @@ def make_dead_job(**values: Any) -> DeadJob:
 
 
 def make_worker(**values: Any) -> WorkerHeartbeat:
-    """Insert a heartbeat; see WorkerFactory."""
-    worker = WorkerFactory.create(**values)
+    """Insert a heartbeat; see WorkerHeartbeatFactory."""
+    worker = factories.WorkerHeartbeatFactory.create(**values)
     assert isinstance(worker, WorkerHeartbeat)
     return worker

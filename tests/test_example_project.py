@@ -132,10 +132,13 @@ def test_example_lacks_no_migration(tmp_path: Path) -> None:
         run_example(env, "manage.py", "makemigrations", "--check", "shop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", DATABASES)
 def test_example_passes_its_own_tests(database: str, tmp_path: Path) -> None:
     with example_env(database, tmp_path) as env:
-        run_example(env, "manage.py", "test", "--noinput")
+        # Those in a TestCase and those in pytest functions; -W: as `filterwarnings`.
+        options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
+        run_example(env, "-m", "pytest", *options)
 
 
 @pytest.mark.parametrize("database", DATABASES)

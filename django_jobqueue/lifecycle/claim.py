@@ -267,6 +267,20 @@ def _claim_portable(
     return _sort_claims(_make_claim(job, claimed_at) for job in jobs)
 
 
+def claim_job(
+    db: Database, id: UUID, *, worker_id: UUID, now: datetime | None = None
+) -> Claim | None:
+    """Claim this very job; None if it is not pending.
+
+    For tests, which run one job and not the most urgent. Portable only.
+    """
+    with db.atomic():
+        claimed_at = db.read_clock(now)
+        jobs = list(db.lock_rows(_find_pending(db, Suspects.TOO).filter(pk=id)))
+        _take_jobs(db, jobs, worker_id=worker_id, claimed_at=claimed_at)
+    return _make_claim(jobs[0], claimed_at) if jobs else None
+
+
 def _find_pending(db: Database, suspects: Suspects) -> QuerySet[Job]:
     rows: QuerySet[Job] = Job.objects.using(db.alias).filter(status=JobStatus.PENDING)
     if suspects is not Suspects.TOO:

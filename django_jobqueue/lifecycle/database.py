@@ -17,6 +17,7 @@ from django.db import connections, models, transaction
 from django.utils import timezone
 
 from ..options import get_options
+from . import seams
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,6 +67,8 @@ class Database:
                 return self.own.execute(statement, parameters, prepare=False).fetchall()
             self._refresh_plans(self.own)
             return self.own.execute(statement, parameters).fetchall()
+        if seams.clock is not None and "now" in parameters:
+            parameters = {**parameters, "now": parameters["now"] or seams.clock()}
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
             rows: list[Any] = cursor.fetchall()
@@ -112,6 +115,8 @@ class Database:
         """Return `now`, or the time of the database."""
         if now is not None:
             return now
+        if seams.clock is not None:
+            return seams.clock()
         if connections[self.alias].vendor != "postgresql":
             return timezone.now()
         [[found]] = self.execute(READ_CLOCK, {})

@@ -24,6 +24,7 @@ from ..options import Options, get_options
 from ..payloads import dump_args, dump_payload
 from ..registry import get_handler
 from ..states import JobStatus
+from . import seams
 from .database import Database, count_microseconds, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
 
@@ -80,6 +81,8 @@ def enqueue_job(
             else:
                 seconds = (job.run_at - job.created_at).total_seconds()
                 notify_due_on_commit(db.alias, seconds)
+            if seams.listeners:
+                seams.tell_enqueued([job])
             return job
         # Someone has the key. It may end before we read it: then try again.
         if (job := _find_existing(db, new)) is not None:

@@ -19,6 +19,7 @@ from django.db import IntegrityError, connections
 from ..exceptions import InvalidOption, JobQueueError
 from ..models import Job
 from ..options import Options, get_options
+from . import seams
 from .database import Database, make_rank
 from .enqueue import (
     JobSpec,
@@ -71,6 +72,8 @@ def enqueue_jobs(
                 error.counts = EnqueueCounts() if atomic else counts
                 raise
             started += len(chunk)
+            if seams.listeners:
+                seams.tell_enqueued(_read_created(db, news))
     return counts
 
 
@@ -104,6 +107,12 @@ def _insert_chunk(db: Database, news: list[NewJob], options: Options) -> Enqueue
         created = _insert_keyed_jobs(db, keyed, options, now=now)
         _notify_chunk(db, news, options, now=now)
         return EnqueueCounts(len(plain) + created, len(keyed) - created)
+
+
+def _read_created(db: Database, news: list[NewJob]) -> list[Job]:
+    ids = [new.id for new in news]
+    found = Job.objects.using(db.alias).in_bulk(ids)
+    return [found[id] for id in ids if id in found]
 
 
 def _notify_chunk(

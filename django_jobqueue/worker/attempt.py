@@ -37,7 +37,6 @@ from ..payloads import dump_result
 from ..registry import find_handler
 from ..states import AttemptOutcome, DeadReason
 from .bench import Bench
-from .connections import tidy_connections
 from .held import HeldJob
 from .policy import find_max_attempts, find_timeout, judge_error
 from .run import read_arguments, run_handler
@@ -51,7 +50,7 @@ def run_attempt(held: HeldJob, bench: Bench) -> Ending:
     try:
         return _run_attempt(held, bench)
     except BaseException as error:
-        return _give_up(held, error)
+        return _give_up(held, error, bench)
 
 
 async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
@@ -59,12 +58,13 @@ async def arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     try:
         return await _arun_attempt(held, bench)
     except BaseException as error:
-        return _give_up(held, error)
+        return _give_up(held, error, bench)
 
 
-def _give_up(held: HeldJob, error: BaseException) -> Ending:
+def _give_up(held: HeldJob, error: BaseException, bench: Bench) -> Ending:
     """End an attempt that could not even be judged, such as one of a row written by
     hand: a thread that died of it would take its slot along, and the job for ever."""
+    bench.report_error(error)
     failure = describe_exception(error, job_type=held.claim.job_type)
     outcome = Died(reason=DeadReason.EXCEPTION, failure=failure)
     return Ending(claim=held.claim, outcome=outcome, started=held.started)
@@ -80,17 +80,17 @@ def _run_attempt(held: HeldJob, bench: Bench) -> Ending:
     if handler.needs_context:
         context = make_context(held, handler, bench, timeout=timeout)
     # Before the job too: a connection may have died while the thread was idle.
-    tidy_connections()
+    bench.tidy()
     current_claim.set(claim)
     run = run_handler(held, handler, context, bench, timeout=timeout)
     current_claim.set(None)
     outcome = run.outcome
     if run.error is not None:
-        outcome = judge_error(run.error, handler, claim, bench.options)
+        outcome = _judge(run.error, handler, claim, bench)
     is_suspect = is_kind(run.error, Interruption)
     is_written = run.has_end and run.error is None
     run.error = None  # its traceback holds the handler's frames
-    tidy_connections(is_suspect=is_suspect)
+    bench.tidy(is_suspect=is_suspect)
     return Ending(
         claim=claim,
         outcome=outcome,
@@ -117,7 +117,7 @@ async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     except asyncio.CancelledError as error:
         outcome = _judge_cancellation(held, error, handler, bench)
     except BaseException as error:
-        outcome = judge_error(error, handler, claim, bench.options)
+        outcome = _judge(error, handler, claim, bench)
     finally:
         held.leave()
     ran = time.monotonic() - (held.started or 0.0)
@@ -194,10 +194,17 @@ def _judge_cancellation(
 ) -> Outcome:
     """A cancelled task: by somebody's cancel(), by shutdown, or by its own doing."""
     if held.interruption is not None:
-        return judge_error(held.interruption(), handler, held.claim, bench.options)
+        return _judge(held.interruption(), handler, held.claim, bench)
     if held.flags.stopping:
         return GivenBack(label=AttemptOutcome.RELEASED)
-    return judge_error(error, handler, held.claim, bench.options)
+    return _judge(error, handler, held.claim, bench)
+
+
+def _judge(
+    error: BaseException, handler: Handler[..., Any], claim: Claim, bench: Bench
+) -> Outcome:
+    bench.report_error(error)
+    return judge_error(error, handler, claim, bench.options)
 
 
 def _judge_unknown(claim: Claim, options: Options) -> Outcome:

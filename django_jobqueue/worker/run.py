@@ -28,7 +28,6 @@ from ..outcomes import Outcome, Succeeded, is_cancelled_sql, is_conflict
 from ..payloads import dump_result
 from ..signals import report_late_error, report_settled
 from .bench import Bench
-from .connections import tidy_connections
 from .held import HeldJob
 from .policy import find_max_attempts
 
@@ -127,7 +126,7 @@ def _settle(run: Run, claim: Claim, bench: Bench) -> None:
     """
     assert run.error is not None
     # An interruption may have left the transaction open, and its lock with it.
-    tidy_connections(is_suspect=True)
+    bench.tidy(is_suspect=True)
     if run.has_committed:
         report_late_error(claim, run.error, worker_id=bench.worker_id)
         run.error = None
@@ -165,7 +164,7 @@ def _call(
         return
     aliases = _order_databases(handler, bench.options.database)
     _call_in_transactions(run, claim, handler, context, bench, aliases=aliases)
-    if run.has_end and not run.has_committed:
+    if run.has_end and not run.has_committed and not bench.is_enclosed:
         # A hook of another database can make Django roll back without a word.
         raise TransactionManagementError("The transaction of the job was rolled back.")
 

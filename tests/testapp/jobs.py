@@ -28,6 +28,7 @@ from django_jobqueue import (
 from . import dangerous as dangerous
 from . import ledgered as ledgered
 from . import lingering as lingering
+from . import rehearsed as rehearsed
 from .models import Effect
 
 logger = logging.getLogger("tests.testapp")

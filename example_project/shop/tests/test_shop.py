@@ -23,8 +23,8 @@ from django_jobqueue import DeadJob, Job, JobContext, RateLimited, Snooze
 from django_jobqueue.context import AttemptFlags
 from django_jobqueue.registry import get_handler
 
-from . import actions, jobs, payments, thumbnails
-from .models import Customer, LedgerEntry, Order, Payment, Product
+from .. import actions, jobs, payments, thumbnails
+from ..models import Customer, LedgerEntry, Order, Payment, Product
 
 
 def make_context(**flags: bool) -> JobContext:
