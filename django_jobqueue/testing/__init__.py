@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     )
     from .capture import capture_jobs
     from .clock import JobClock, travel
+    from .conformance import BackendConformance
     from .eager import eager_jobs
     from .fault_kit import END, START, Faults, after, before, faults
     from .mixin import JobQueueTestMixin
     from .run import RanAttempt, RanJobs, RunawayJobs, arun_jobs, run_jobs
 
 _PLACES = {
+    "BackendConformance": "conformance",
     "END": "fault_kit",
     "Faults": "fault_kit",
     "JobClock": "clock",
@@ -47,6 +49,7 @@ _PLACES = {
 __all__ = [
     "END",
     "START",
+    "BackendConformance",
     "Faults",
     "JobClock",
     "JobQueueTestMixin",

@@ -14,6 +14,7 @@ from django_jobqueue.exceptions import JobCancelled, WorkerLost
 from django_jobqueue.lifecycle.database import get_database
 from django_jobqueue.lifecycle.find import is_task
 from django_jobqueue.models import Attempt
+from django_jobqueue.testing import run_jobs
 from tests.factories import make_dead_job, make_job
 from tests.processes import WorkerProcess
 from tests.testapp import chores, errands, jobs
@@ -127,6 +128,18 @@ def test_jobs_and_tasks_are_mixed_in_one_worker() -> None:
         job.refresh_from_db()
         assert job.status == "succeeded"
     assert by_name.result == 14
+
+
+def test_tasks_run_under_the_testing_kit() -> None:
+    result = chores.add.enqueue(1, y=4)
+    told = chores.tell.enqueue("word")
+
+    ran = run_jobs()
+
+    result.refresh()
+    told.refresh()
+    assert len(ran) == 2
+    assert (result.return_value, told.return_value[:2]) == (5, ["word", 1])
 
 
 def test_names_of_ends_that_raised_nothing_can_be_imported() -> None:
