@@ -11,26 +11,23 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..options import Options
 from ..signals import Event
 from .board import Inside, Stage
-from .children import HELD_SIGNALS, Child, describe_exit
+from .children import Child, describe_exit
 from .connections import use_immediate_transactions
 from .heart import Heart
 from .link import OUTDATED, TICK, isolate
+from .program import reap_strangers
+from .seats import Seat
 from .stacks import format_stacks
 from .watchdog import Watchdog
 
 logger = logging.getLogger("django_jobqueue.worker")
-
-HEEDED_SIGNALS = {*HELD_SIGNALS, signal.SIGTERM}
 
 # A child that has not shown for so long that its interpreter runs holds its lock.
 HELD = 1.0
@@ -38,30 +35,11 @@ HELD = 1.0
 WEDGED = 60.0
 # The child for suspects waits so long for another one.
 ISOLATION_IDLE = 60.0
-# One that lived for less counts as failed at its start.
-SHORT_LIFE = 10.0
-LONGEST_PAUSE = 5.0
 # Seconds on top of what children are given to end. A little more than they take
 # themselves; the rest of two seconds is for what is to be written after them.
 PATIENCE = 1.25
 LAST_WRITES = 5.0
 SHORT_WRITES = 0.4
-
-
-@dataclass(slots=True, eq=False)
-class Seat:
-    """A place for one child, to be taken as long as there is work for it."""
-
-    options: Options
-    is_isolated: bool = False
-    child: Child | None = None
-    # Started to take over when it is ready.
-    successor: Child | None = None
-    # Its child has come to the end of its own accord (--burst, --once).
-    is_done: bool = False
-    # Short lives in a row, and the (monotonic) moment before which none is started.
-    failures: int = 0
-    not_before: float = 0.0
 
 
 class Supervisor:
@@ -338,7 +316,7 @@ class Supervisor:
                 seat.successor = None
             if seat.child is child:
                 seat.child, seat.successor = seat.successor, None
-                self._plan_restart(seat, child, now)
+                seat.plan_restart(child, now)
                 seat.is_done = code == 0 and stage is Stage.DRAINED
                 if code != 0 and self.options.once:
                     seat.is_done, self.exit_code = True, 1
@@ -349,12 +327,6 @@ class Supervisor:
             # Not even the first one could start: to go on trying helps nobody.
             self.exit_code = code
             self._end_children(hurry=True)
-
-    def _plan_restart(self, seat: Seat, child: Child, now: float) -> None:
-        is_short = now - child.started < SHORT_LIFE
-        seat.failures = seat.failures + 1 if is_short else 0
-        pause = 0.25 * 2.0 ** min(seat.failures, 10) if seat.failures > 1 else 0.0
-        seat.not_before = now + min(pause, LONGEST_PAUSE)
 
     # The end.
 
@@ -392,47 +364,3 @@ class Supervisor:
                 break
         if self.heart.has_errands:
             logger.warning(Event("not everything could be written; rescue will do it"))
-
-
-def reap_strangers(ours: set[int]) -> None:
-    """As the first process of a container: take leave of orphans, not of our own.
-
-    Only one that has ended can be looked at without taking leave of it, so that one of
-    our own hides the others until its turn has come.
-    """
-    while True:
-        try:
-            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if info is None or info.si_pid in ours:
-            return
-        with suppress(ChildProcessError):
-            os.waitpid(info.si_pid, os.WNOHANG)
-
-
-def heed_signals(supervisor: Supervisor) -> None:
-    """TERM and INT drain, again: hurry; QUIT hurries; HUP drains and starts anew; USR1
-    writes the stacks of all processes to the log."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop())
-    signal.signal(signal.SIGQUIT, lambda *_: supervisor.stop(hurry=True))
-    signal.signal(signal.SIGHUP, lambda *_: supervisor.restart())
-    signal.signal(signal.SIGUSR1, lambda *_: supervisor.show_stacks())
-    signal.signal(signal.SIGCHLD, lambda *_: supervisor.look())
-    # After a restart they have waited for this moment.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED_SIGNALS)
-
-
-def can_supervise() -> bool:
-    """Tell whether this process may be started again by its own command line.
-
-    Not on Windows, and not where a program calls the command: that would run the
-    program once more.
-    """
-    return is_own_program() and hasattr(os, "waitid")
-
-
-def is_own_program() -> bool:
-    """Tell whether this process is there for the worker only, and ends with it."""
-    return sys.argv[1:2] == ["runworker"] or sys.argv[1:3] == ["jobqueue", "worker"]

@@ -229,7 +229,7 @@ import os, subprocess, sys
 import django
 
 django.setup()
-from django_jobqueue.worker.supervisor import reap_strangers
+from django_jobqueue.worker.program import reap_strangers
 
 ours = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 stranger = os.posix_spawn("/bin/true", ["true"], {})
