@@ -12,7 +12,7 @@ import logging
 import os
 import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ..options import Options
@@ -20,8 +20,9 @@ from ..signals import Event
 from .board import Inside, Stage
 from .children import Child, describe_exit
 from .connections import use_immediate_transactions
+from .crew import Crew
 from .heart import Heart
-from .link import OUTDATED, TICK, isolate
+from .link import OUTDATED, TICK
 from .program import reap_strangers
 from .seats import Seat
 from .stacks import format_stacks
@@ -33,8 +34,6 @@ logger = logging.getLogger("django_jobqueue.worker")
 HELD = 1.0
 # … and with no job to blame it is beyond help after this.
 WEDGED = 60.0
-# The child for suspects waits so long for another one.
-ISOLATION_IDLE = 60.0
 # Seconds on top of what children are given to end. A little more than they take
 # themselves; the rest of two seconds is for what is to be written after them.
 PATIENCE = 1.25
@@ -51,19 +50,14 @@ class Supervisor:
         self.is_to_restart = False
         self.is_stopping = False
         self._command = command
-        count = 1 if options.once else options.processes
-        self._seats = [Seat(options) for _ in range(count)]
-        self._isolation = Seat(isolate(options), is_isolated=True)
-        self._is_isolation_wanted = False
-        self._isolation_used = 0.0
-        # Told to end, and already replaced.
-        self._leaving: list[Child] = []
         # Whether any child was ever ready: before that, a death is a failed start.
         self._was_ready = False
         # Monotonic: when those that are still there are killed.
         self._kill_at = 0.0
         self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.heart = Heart(options, on_suspects=self._want_isolation)
+        self.heart = Heart(options, on_suspects=lambda: self._calls.put("suspects"))
+        count = 1 if options.once else options.processes
+        self._crew = Crew(options, size=count, start=self._start)
         self._watchdog = Watchdog([self.heart.loop])
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -98,7 +92,7 @@ class Supervisor:
         match call:
             case "stacks":
                 logger.warning("stacks of the supervisor\n%s", format_stacks())
-                for child in self._list_children():
+                for child in self._crew.list_children():
                     child.show_stacks()
             case "restart" if not self.is_stopping:
                 self.is_to_restart = True
@@ -110,16 +104,16 @@ class Supervisor:
                 self.is_to_restart = False
                 self._end_children(hurry=True)
             case "suspects":
-                self._is_isolation_wanted = True
+                self._crew.is_isolation_wanted = True
 
     def spawn(self) -> None:
         """Start the first children. From the main thread: they end with the thread
         that started them."""
-        self._fill_seats(time.monotonic())
+        self._crew.fill(time.monotonic())
 
     def abort(self) -> None:
         """End what was started; nothing has been claimed yet."""
-        for child in self._list_children():
+        for child in self._crew.list_children():
             child.kill()
             child.process.wait()
             child.close()
@@ -133,52 +127,26 @@ class Supervisor:
             self.is_asked_to_stop(self._choose_wait())
             now = time.monotonic()
             self._reap(now)
-            for child in self._list_children():
+            for child in self._crew.list_children():
                 self._watch(child, now)
+            self._crew.watch_isolation(now)
             if self.is_stopping:
                 self._press(now)
             else:
-                self._replace_retired(now)
-                self._fill_seats(now)
+                self._crew.recycle()
+                self._crew.fill(now)
         self._watchdog.stop()
         self._finish()
 
-    def _list_children(self) -> list[Child]:
-        return [*self._list_seated(), *self._leaving]
-
-    def _list_seated(self) -> Iterator[Child]:
-        for seat in (*self._seats, self._isolation):
-            if seat.child is not None:
-                yield seat.child
-            if seat.successor is not None:
-                yield seat.successor
-
     def _is_over(self) -> bool:
-        if self._list_children():
+        if self._crew.list_children():
             return False
-        return self.is_stopping or all(seat.is_done for seat in self._seats)
-
-    # Starting.
-
-    def _fill_seats(self, now: float) -> None:
-        for seat in self._seats:
-            if seat.child is None and not seat.is_done and now >= seat.not_before:
-                seat.child = self._start(seat)
-        alone = self._isolation
-        is_free = alone.child is None and now >= alone.not_before
-        if self._is_isolation_wanted and is_free:
-            alone.child = self._start(alone)
-            self._isolation_used = now
-        if all(seat.is_done for seat in self._seats):
-            self._dismiss(alone)
+        return self.is_stopping or self._crew.is_done
 
     def _start(self, seat: Seat) -> Child:
         child = Child(seat.options, self._command, is_isolated=seat.is_isolated)
         self.heart.add(child)
         return child
-
-    def _want_isolation(self) -> None:
-        self._calls.put("suspects")
 
     # Watching.
 
@@ -191,9 +159,7 @@ class Supervisor:
         elif silence > WEDGED and child.stage is not Stage.STARTING:
             self._end_wedged(child)
         if child.has_seen_suspects():
-            self._is_isolation_wanted = True
-        if child is self._isolation.child:
-            self._watch_isolation(child, now)
+            self._crew.is_isolation_wanted = True
 
     def _expel(self, child: Child, overruns: Sequence[Inside], silence: float) -> None:
         """End attempts that would not stop; their process is replaced."""
@@ -214,7 +180,7 @@ class Supervisor:
             child.kill()
         elif not child.is_leaving:
             child.drain()
-        self._vacate(child)
+        self._crew.vacate(child)
 
     def _end_wedged(self, child: Child) -> None:
         if any(True for _ in child.board.read_inside()):
@@ -225,56 +191,15 @@ class Supervisor:
         )
         child.kill()
 
-    def _watch_isolation(self, child: Child, now: float) -> None:
-        if child.board.counts.running or self._is_isolation_wanted:
-            self._isolation_used = now
-            self._is_isolation_wanted = False
-        elif now - self._isolation_used > ISOLATION_IDLE:
-            self._dismiss(self._isolation)
-
-    def _vacate(self, child: Child) -> None:
-        """Make room for the successor of a child that is about to end."""
-        for seat in (*self._seats, self._isolation):
-            if seat.child is child:
-                seat.child, seat.successor = seat.successor, None
-                self._leaving.append(child)
-
-    def _dismiss(self, seat: Seat) -> None:
-        """Let a child go that is not needed any more."""
-        child = seat.child
-        if child is not None and child.stage >= Stage.READY:
-            child.retire()
-            self._vacate(child)
-
-    # Recycling.
-
-    def _replace_retired(self, now: float) -> None:
-        """Start successors in time, and let the old ones go when those are ready."""
-        for seat in self._seats:
-            child, successor = seat.child, seat.successor
-            if child is None or child.stage is not Stage.READY:
-                continue
-            if successor is None and self._is_used_up(child):
-                seat.successor = self._start(seat)
-            elif successor is not None and successor.stage is Stage.READY:
-                child.retire()
-                self._vacate(child)
-
-    def _is_used_up(self, child: Child) -> bool:
-        options = self.options
-        if options.max_jobs and child.board.counts.processed >= options.max_jobs:
-            return True
-        return bool(options.max_memory and child.memory > options.max_memory)
-
     # Deaths.
 
     def _reap(self, now: float) -> None:
-        for child in self._list_children():
+        for child in self._crew.list_children():
             code = child.process.poll()
             if code is not None:
                 self._bury(child, code, now)
         if os.getpid() == 1:
-            reap_strangers({child.process.pid for child in self._list_children()})
+            reap_strangers({child.process.pid for child in self._crew.list_children()})
 
     def _bury(self, child: Child, code: int, now: float) -> None:
         is_charged = code != 0 and not child.is_killed
@@ -289,10 +214,9 @@ class Supervisor:
             is_clean=code == 0 or (child.is_killed and self.is_stopping),
         )
         stage = child.stage
-        if child in self._leaving:
-            self._leaving.remove(child)
-        else:
-            self._note_death(child, code, stage, now)
+        seat = self._crew.remove(child, now)
+        if seat is not None:
+            self._note_death(seat, code, stage)
         child.close()
 
     def _report(self, child: Child, code: int, inside: Sequence[Inside]) -> None:
@@ -309,17 +233,12 @@ class Supervisor:
             ),
         )
 
-    def _note_death(self, child: Child, code: int, stage: Stage, now: float) -> None:
+    def _note_death(self, seat: Seat, code: int, stage: Stage) -> None:
         """Decide what becomes of the seat of a child that ended unasked."""
-        for seat in (*self._seats, self._isolation):
-            if seat.successor is child:
-                seat.successor = None
-            if seat.child is child:
-                seat.child, seat.successor = seat.successor, None
-                seat.plan_restart(child, now)
-                seat.is_done = code == 0 and stage is Stage.DRAINED
-                if code != 0 and self.options.once:
-                    seat.is_done, self.exit_code = True, 1
+        if seat.child is None:
+            seat.is_done = code == 0 and stage is Stage.DRAINED
+            if code != 0 and self.options.once:
+                seat.is_done, self.exit_code = True, 1
         if code == OUTDATED:
             logger.warning(Event("the package was replaced; starting anew"))
             self.restart()
@@ -336,7 +255,7 @@ class Supervisor:
         # However often somebody asks, it does not take longer.
         self._kill_at = min(kill_at, self._kill_at) if self.is_stopping else kill_at
         self.is_stopping = True
-        for child in self._list_children():
+        for child in self._crew.list_children():
             child.hurry() if hurry else child.drain()
 
     def _choose_wait(self) -> float:
@@ -347,7 +266,7 @@ class Supervisor:
 
     def _press(self, now: float) -> None:
         if now >= self._kill_at:
-            for child in self._list_children():
+            for child in self._crew.list_children():
                 child.kill()
 
     def _finish(self) -> None:

@@ -1,0 +1,63 @@
+"""Who sits where, with children that are no processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_jobqueue.options import Options
+from django_jobqueue.worker.board import Board, Counts, Stage
+from django_jobqueue.worker.crew import Crew
+from django_jobqueue.worker.seats import Seat
+
+
+class StubChild:
+    """A child that does what it is told, on its board."""
+
+    def __init__(self) -> None:
+        self.board = Board(1)
+        self.board.stage = Stage.READY
+        self.started = 0.0
+        self.memory = 0
+        self.is_leaving = False
+
+    @property
+    def stage(self) -> Stage:
+        return self.board.stage
+
+    def retire(self) -> None:
+        self.is_leaving = True
+
+
+class Hiring:
+    """Starts children, and knows all of them."""
+
+    def __init__(self) -> None:
+        self.children: list[StubChild] = []
+
+    def __call__(self, seat: Seat) -> Any:
+        self.children.append(StubChild())
+        return self.children[-1]
+
+
+@pytest.fixture
+def hiring() -> Hiring:
+    return Hiring()
+
+
+def make_crew(hiring: Hiring, size: int, **options: Any) -> Crew:
+    crew = Crew(Options(**options), size=size, start=hiring)
+    crew.fill(0.0)
+    return crew
+
+
+def test_one_that_ended_unasked_leaves_its_seat_to_its_successor(
+    hiring: Hiring,
+) -> None:
+    crew = make_crew(hiring, 1, max_jobs=1)
+    hiring.children[0].board.publish(Counts(processed=1))
+    crew.recycle()
+    seat = crew.remove(hiring.children[0], 0.0)  # type: ignore[arg-type]
+    assert seat is not None
+    assert (seat.child, seat.successor) == (hiring.children[1], None)
