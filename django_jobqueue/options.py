@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -152,6 +153,12 @@ def _text(value: Any) -> str:
     raise ValueError("a text of 1 to 200 characters")
 
 
+def _path(value: Any) -> str:
+    if isinstance(value, str | os.PathLike) and 0 < len(os.fspath(value)) <= 4096:
+        return str(value)
+    raise ValueError("the path of a file")
+
+
 def _choice(*choices: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value in choices:
@@ -238,6 +245,13 @@ class Options:
     in_process: bool = _option(False, _flag, bool)
     once: bool = _option(False, _flag, bool)
     burst: bool = _option(False, _flag, bool)
+    # Stop after so long without a job.
+    idle_timeout: timedelta | None = _option(None, _or_none(_seconds(0.1)), float)
+    # Where /live and /ready are answered; no port: nowhere. 0: the system chooses one.
+    health_host: str = _option("127.0.0.1", _text)
+    health_port: int | None = _option(None, _or_none(_whole(0, 65535)), int)
+    # Touched at each confirmed beat.
+    heartbeat_file: str | None = _option(None, _or_none(_path))
     log_format: str = _option("text", _choice("text", "json"))
     log_jobs: str = _option("auto", _choice("auto", "all"))
 

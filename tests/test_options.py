@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,6 +369,11 @@ def test_cap_below_the_base_is_a_contradiction() -> None:
 def test_once_and_burst_are_a_contradiction() -> None:
     with pytest.raises(ConfigurationError, match="--once and --burst exclude"):
         make_options({"once": True, "burst": True})
+
+
+def test_file_may_be_given_as_a_path() -> None:
+    with override_settings(JOBQUEUE={"HEARTBEAT_FILE": Path("/run/beat")}):
+        assert make_options({}).heartbeat_file == "/run/beat"
 
 
 @pytest.mark.parametrize("value", [float("inf"), 1e300, 10**15])

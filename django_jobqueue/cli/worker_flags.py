@@ -66,6 +66,28 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         help="Stop when nothing of the queues is pending, running or due.",
     )
     parser.add_argument(
+        "--idle-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="Stop after so long without a job.",
+    )
+    parser.add_argument(
+        "--health-host",
+        metavar="ADDRESS",
+        help="Where --health-port listens. Default: 127.0.0.1.",
+    )
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        metavar="PORT",
+        help="Answer /live and /ready by HTTP on this port.",
+    )
+    parser.add_argument(
+        "--heartbeat-file",
+        metavar="PATH",
+        help="Touch this file at each confirmed heartbeat.",
+    )
+    parser.add_argument(
         "--database", metavar="ALIAS", help="The database that holds the jobs."
     )
     parser.add_argument("--name", help="What to call this worker in lists.")

@@ -80,6 +80,8 @@ class Heart:
         self._errands: list[Errand] = []
         self._next_beat = 0.0
         self._is_ending = False
+        # Monotonic: the moment before the last confirmed beat; 0.0 before the first.
+        self.confirmed = 0.0
         self._stories: queue.SimpleQueue[tuple[Child, Ending]] = queue.SimpleQueue()
         self._teller = threading.Thread(
             target=self._tell_stories, name="jobqueue-teller", daemon=True
@@ -169,6 +171,7 @@ class Heart:
         if not beats:
             return
         replies = beat_workers(db, beats, ttl=self._options.heartbeat_ttl)
+        self.confirmed = sent
         with self._lock:
             for child in self._children:
                 if child.id in replies:

@@ -22,10 +22,13 @@ from .children import Child, describe_exit
 from .connections import use_immediate_transactions
 from .crew import Crew
 from .heart import Heart
+from .idle import IdleClock
 from .link import OUTDATED, TICK
 from .program import reap_strangers
 from .seats import Seat
+from .signs import SignsOfLife
 from .stacks import format_stacks
+from .vitals import Vitals
 from .watchdog import Watchdog
 
 logger = logging.getLogger("django_jobqueue.worker")
@@ -44,14 +47,26 @@ SHORT_WRITES = 0.4
 class Supervisor:
     """Keeps its seats taken until it is told to stop."""
 
-    def __init__(self, options: Options, *, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        command: Sequence[str],
+        signs: SignsOfLife | None = None,
+    ) -> None:
         self.options = options
         self.exit_code = 0
         self.is_to_restart = False
         self.is_stopping = False
+        # Somebody has asked for the end: the next one who does is in a hurry.
+        self._is_told = False
         self._command = command
+        self._signs = signs
+        self._idle = IdleClock(options)
         # Whether any child was ever ready: before that, a death is a failed start.
         self._was_ready = False
+        # Jobs of children that have ended.
+        self._processed = 0
         # Monotonic: when those that are still there are killed.
         self._kill_at = 0.0
         self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -81,6 +96,9 @@ class Supervisor:
         """Wait for a call; tell whether the end was asked for."""
         with suppress(queue.Empty):
             self._heed(self._calls.get(timeout=timeout))
+        # Wherever the main thread waits, it passes here.
+        if self._signs is not None:
+            self._signs.show(self._read_vitals())
         return self.is_stopping
 
     def heed_all(self) -> None:
@@ -97,11 +115,12 @@ class Supervisor:
             case "restart" if not self.is_stopping:
                 self.is_to_restart = True
                 self._end_children(hurry=False)
-            case "stop" if self.is_to_restart or not self.is_stopping:
-                self.is_to_restart = False
+            case "stop" if self.is_to_restart or not self._is_told:
+                # An end that we have begun by ourselves does not count.
+                self.is_to_restart, self._is_told = False, True
                 self._end_children(hurry=False)
             case "stop" | "hurry":
-                self.is_to_restart = False
+                self.is_to_restart, self._is_told = False, True
                 self._end_children(hurry=True)
             case "suspects":
                 self._crew.is_isolation_wanted = True
@@ -135,6 +154,7 @@ class Supervisor:
             else:
                 self._crew.recycle()
                 self._crew.fill(now)
+                self._stop_if_idle(now)
         self._watchdog.stop()
         self._finish()
 
@@ -213,6 +233,7 @@ class Supervisor:
             # One that we had to end has not died by itself.
             is_clean=code == 0 or (child.is_killed and self.is_stopping),
         )
+        self._processed += child.board.counts.processed
         stage = child.stage
         seat = self._crew.remove(child, now)
         if seat is not None:
@@ -247,7 +268,30 @@ class Supervisor:
             self.exit_code = code
             self._end_children(hurry=True)
 
+    # What is known outside.
+
+    def _read_vitals(self) -> Vitals:
+        now = time.monotonic()
+        children = self._crew.list_children()
+        is_ready = any(child.stage is Stage.READY for child in self._crew.list_seated())
+        counts = [child.board.counts for child in children]
+        return Vitals(
+            is_ready=is_ready and not self.is_stopping,
+            is_stopping=self.is_stopping,
+            is_restarting=self.is_to_restart,
+            confirmed=self.heart.confirmed,
+            stuck=("heartbeat",) if self.heart.loop.is_stuck(now) else (),
+            processes=len(children),
+            running=sum(each.running for each in counts),
+            processed=self._processed + sum(each.processed for each in counts),
+        )
+
     # The end.
+
+    def _stop_if_idle(self, now: float) -> None:
+        if self._idle.is_over(self._read_vitals(), now):
+            logger.info(Event("no job for a while; this worker ends"))
+            self._end_children(hurry=False)
 
     def _end_children(self, *, hurry: bool) -> None:
         seconds = 0.0 if hurry else self.options.shutdown_timeout.total_seconds()

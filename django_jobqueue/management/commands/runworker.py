@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +33,13 @@ from ...worker.program import (
     flush,
     heed_signals,
     heed_signals_alone,
+    is_own_program,
     leave,
     restart,
 )
+from ...worker.signs import SignsOfLife
 from ...worker.supervisor import Supervisor
+from ...worker.systemd import find_service
 from ...worker.worker import Worker
 
 
@@ -58,19 +63,25 @@ class Command(BaseCommand):
             self._run_supervisor(options)
 
     def _run_supervisor(self, options: Options) -> None:
-        supervisor = Supervisor(options, command=[sys.executable, *sys.orig_argv[1:]])
+        signs = _make_signs(options)
+        supervisor = Supervisor(
+            options,
+            command=[sys.executable, *sys.orig_argv[1:]],
+            signs=signs,
+        )
         configure(options.log_format, on_broken=supervisor.stop)
         heed_signals(supervisor)
-        # They start while we look at the database, and wait for our word.
-        supervisor.spawn()
-        try:
-            wait_for_database(supervisor, options.database, tell=self.stderr.write)
-        except BaseException:
-            supervisor.abort()
-            raise
-        if not supervisor.is_stopping:
-            self._show_banner(options)
-        supervisor.run()
+        with _open_signs(signs):
+            # They start while we look at the database, and wait for our word.
+            supervisor.spawn()
+            try:
+                wait_for_database(supervisor, options.database, tell=self.stderr.write)
+            except BaseException:
+                supervisor.abort()
+                raise
+            if not supervisor.is_stopping:
+                self._show_banner(options)
+            supervisor.run()
         flush()
         if supervisor.is_to_restart:
             restart(supervisor)
@@ -101,13 +112,15 @@ class Command(BaseCommand):
         leave(worker)
 
     def _run_alone(self, options: Options) -> None:
-        worker = Worker(options)
+        signs = _make_signs(options)
+        worker = Worker(options, signs=signs)
         configure(options.log_format, worker_id=worker.id, on_broken=worker.stop)
         heed_signals_alone(worker)
-        wait_for_database(worker, options.database, tell=self.stderr.write)
-        if not worker.stopping.is_set():
-            self._show_banner(options)
-            worker.run()
+        with _open_signs(signs):
+            wait_for_database(worker, options.database, tell=self.stderr.write)
+            if not worker.stopping.is_set():
+                self._show_banner(options)
+                worker.run()
         flush()
         if worker.is_to_restart:
             restart(worker)
@@ -170,3 +183,20 @@ class Command(BaseCommand):
             f"Ctrl-C once drains, twice stops.",
             str,
         )
+
+
+def _make_signs(options: Options) -> SignsOfLife:
+    # Where a program calls us, it speaks for itself.
+    return SignsOfLife(options, service=find_service() if is_own_program() else None)
+
+
+@contextmanager
+def _open_signs(signs: SignsOfLife) -> Iterator[None]:
+    try:
+        signs.open()
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    try:
+        yield
+    finally:
+        signs.close()

@@ -1,0 +1,138 @@
+"""Signs of life, with real processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from django_jobqueue import Job
+from django_jobqueue.models import WorkerHeartbeat
+from tests.processes import WorkerProcess
+from tests.proxy import CuttingProxy
+from tests.testapp import jobs
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
+
+Env = dict[str, str]
+FAST = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
+
+
+def find_port(worker: WorkerProcess) -> int:
+    """Return the port that the health endpoint has said it listens on."""
+
+    def find() -> re.Match[str] | None:
+        return re.search(r"health endpoint listens.* port=(\d+)", worker.read_log())
+
+    return int(wait_until(find)[1])
+
+
+def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    document = json.loads(response.read())
+    connection.close()
+    return response.status, document
+
+
+# --- signs of life
+
+
+@contextmanager
+def notify_socket(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(60)
+        yield manager
+
+
+def hear(manager: socket.socket, word: str) -> str:
+    """Return the next message that is no sign of life, or the next sign of life."""
+    while True:
+        message = manager.recv(4096).decode()
+        if message.startswith("WATCHDOG") == word.startswith("WATCHDOG"):
+            return message
+
+
+@pytest.mark.parametrize("flags", [(), ("--in-process",)], ids=["supervised", "alone"])
+def test_systemd_probes_and_a_file_tell_how_a_worker_is(
+    worker_env: Env, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    beat = tmp_path / "beat"
+    flags = (*flags, "--health-port", "0", "--heartbeat-file", str(beat))
+    watch = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+    with (
+        notify_socket(tmp_path / "notify") as manager,
+        WorkerProcess(worker_env, *flags, **FAST, **watch) as worker,
+    ):
+        assert hear(manager, "READY=1") == "READY=1"
+        assert hear(manager, "WATCHDOG=1") == "WATCHDOG=1"
+        port = find_port(worker)
+        wait_until(lambda: ask(port, "/ready")[0] == 200)
+        assert ask(port, "/live")[1]["status"] == "live"
+        before = wait_until(lambda: beat.exists() and beat.stat().st_mtime_ns)
+        wait_until(lambda: beat.stat().st_mtime_ns > before)
+
+        worker.signal(signal.SIGHUP)
+        assert hear(manager, "RELOADING=1").startswith("RELOADING=1\nMONOTONIC_USEC=")
+        assert hear(manager, "READY=1") == "READY=1"
+        assert worker.stop() == 0
+        assert hear(manager, "STOPPING=1") == "STOPPING=1"
+
+
+@pytest.mark.postgresql
+def test_probes_are_answered_while_the_database_is_away(worker_env: Env) -> None:
+    database = settings.DATABASES["default"]
+    with CuttingProxy(database["HOST"], int(database["PORT"])) as proxy:
+        url = f"postgres://{database['USER']}@127.0.0.1:{proxy.port}/postgres"
+        env = {**worker_env, "DATABASE_URL": url, **FAST}
+        with WorkerProcess(env, "--health-port", "0") as worker:
+            port = find_port(worker)
+            wait_until(lambda: ask(port, "/ready")[0] == 200)
+            proxy.go_away()
+            wait_until(lambda: ask(port, "/ready")[0] == 503)
+            [reason] = ask(port, "/ready")[1]["reasons"]
+            assert re.fullmatch(
+                r"the database confirmed the last beat \d+ s ago", reason
+            )
+            assert ask(port, "/live")[0] == 200
+            proxy.come_back()
+            wait_until(lambda: ask(port, "/ready")[0] == 200)
+            assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--in-process",)], ids=["supervised", "alone"])
+def test_worker_without_a_job_for_a_while_ends_well(
+    worker_env: Env, flags: tuple[str, ...]
+) -> None:
+    made = [jobs.sleep_briefly.enqueue(seconds=0.5) for _ in range(3)]
+    flags = (*flags, "--idle-timeout", "1", "--concurrency", "1")
+    with WorkerProcess(worker_env, *flags) as worker:
+        assert worker.wait() == 0
+        assert worker.has_logged("no job for a while")
+    assert {Job.objects.get(pk=job.pk).status for job in made} == {"succeeded"}
+    assert not WorkerHeartbeat.objects.exists()
+
+
+def test_port_that_is_taken_keeps_a_worker_from_starting(worker_env: Env) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with WorkerProcess(worker_env, "--health-port", port) as worker:
+            assert worker.wait() == 1
+            assert worker.has_logged("The health endpoint cannot listen on")
+            assert not worker.has_logged("Traceback")
