@@ -204,6 +204,11 @@ class Options:
     # Jobs that one process runs at a time.
     concurrency: int = _option(10, _whole(1, 10_000), int)
     processes: int = _option(1, _whole(1, 1000), int)
+    # Between these the number of processes follows the backlog; None: as PROCESSES.
+    min_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
+    max_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
+    # How long fewer processes must have been enough before the others are let go.
+    scale_down_after: timedelta = _option(30 * _SECOND, _seconds(0, 86400), float)
     # (name, weight) of the queues to serve; None: all, new ones included.
     queues: tuple[tuple[str, int], ...] | None = _option(None, _or_none(parse_queues))
     exclude_queues: tuple[str, ...] = _option((), _parse_names)
@@ -254,6 +259,12 @@ class Options:
     heartbeat_file: str | None = _option(None, _or_none(_path))
     log_format: str = _option("text", _choice("text", "json"))
     log_jobs: str = _option("auto", _choice("auto", "all"))
+
+    @property
+    def process_bounds(self) -> tuple[int, int]:
+        """The fewest and the most processes; the same where nothing is to scale."""
+        most = self.max_processes or self.processes
+        return self.min_processes or min(self.processes, most), most
 
 
 KEYS = {option.name.upper(): option for option in fields(Options)}
@@ -381,6 +392,16 @@ def _find_contradictions(options: Options) -> list[Problem]:
     if options.once and options.burst:
         problems.append(
             Problem("BURST", "--once and --burst exclude each other.", "Choose one.")
+        )
+    fewest, most = options.process_bounds
+    if fewest > most:
+        problems.append(
+            Problem(
+                "MIN_PROCESSES",
+                "MIN_PROCESSES must not be above MAX_PROCESSES (which is PROCESSES if "
+                f"not given); it is {fewest} against {most}.",
+                "Raise MAX_PROCESSES or lower MIN_PROCESSES.",
+            )
         )
     return problems
 

@@ -371,6 +371,33 @@ def test_once_and_burst_are_a_contradiction() -> None:
         make_options({"once": True, "burst": True})
 
 
+@pytest.mark.parametrize(
+    ("configured", "bounds"),
+    [
+        ({}, (1, 1)),
+        ({"PROCESSES": 4}, (4, 4)),
+        ({"MAX_PROCESSES": 8}, (1, 8)),
+        ({"PROCESSES": 4, "MAX_PROCESSES": 8}, (4, 8)),
+        ({"PROCESSES": 4, "MAX_PROCESSES": 2}, (2, 2)),
+        ({"PROCESSES": 4, "MIN_PROCESSES": 2}, (2, 4)),
+        ({"MIN_PROCESSES": 2, "MAX_PROCESSES": 8}, (2, 8)),
+    ],
+)
+def test_processes_scale_between_bounds_of_which_each_may_be_left_out(
+    configured: dict[str, int], bounds: tuple[int, int]
+) -> None:
+    with override_settings(JOBQUEUE=configured):
+        assert make_options({}).process_bounds == bounds
+
+
+def test_more_processes_at_least_than_at_most_are_a_contradiction() -> None:
+    assert only_problem({"MIN_PROCESSES": 2}) == (
+        "MIN_PROCESSES must not be above MAX_PROCESSES (which is PROCESSES if not "
+        "given); it is 2 against 1.",
+        "Raise MAX_PROCESSES or lower MIN_PROCESSES.",
+    )
+
+
 def test_file_may_be_given_as_a_path() -> None:
     with override_settings(JOBQUEUE={"HEARTBEAT_FILE": Path("/run/beat")}):
         assert make_options({}).heartbeat_file == "/run/beat"

@@ -39,6 +39,18 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         "--processes", type=int, metavar="N", help="Processes that run jobs."
     )
     parser.add_argument(
+        "--min-processes",
+        type=int,
+        metavar="N",
+        help="The fewest processes, when their number follows the backlog.",
+    )
+    parser.add_argument(
+        "--max-processes",
+        type=int,
+        metavar="N",
+        help="The most processes: start more while jobs wait, end them when idle.",
+    )
+    parser.add_argument(
         "--max-jobs",
         type=int,
         metavar="N",

@@ -119,8 +119,11 @@ class Child:
 
     def retire(self) -> None:
         """Let it end its jobs in their own time."""
-        self.is_leaving = True
-        self._tell(RETIRE)
+        if self.stage is Stage.STARTING:
+            self.drain()
+        else:
+            self.is_leaving = True
+            self._tell(RETIRE)
 
     def hurry(self) -> None:
         if self.stage is Stage.STARTING:

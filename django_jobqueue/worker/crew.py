@@ -35,9 +35,18 @@ class Crew:
         self._leaving: list[Child] = []
 
     @property
+    def size(self) -> int:
+        """How many seats there are for children that run any job."""
+        return len(self._seats)
+
+    @property
     def is_done(self) -> bool:
         """True if all of them have come to the end of --burst or --once."""
         return all(seat.is_done for seat in self._seats)
+
+    def count_running(self) -> int:
+        """Return how many jobs run in the children that run any job, and stay."""
+        return sum(map(Seat.count_running, self._seats))
 
     def list_children(self) -> list[Child]:
         return [*self.list_seated(), *self._leaving]
@@ -93,6 +102,16 @@ class Crew:
         if options.max_jobs and child.board.counts.processed >= options.max_jobs:
             return True
         return bool(options.max_memory and child.memory > options.max_memory)
+
+    def fit(self, count: int) -> None:
+        """Add seats, or let the children go that have the least to do: they end their
+        jobs in their own time."""
+        while len(self._seats) < count:
+            self._seats.append(Seat(self._options))
+        for seat in sorted(self._seats, key=Seat.count_running):
+            if len(self._seats) > count and seat.successor is None:
+                self._leave(seat)
+                self._seats.remove(seat)
 
     def _dismiss(self, seat: Seat) -> None:
         """Let a child go that is not needed any more, if it is there already."""

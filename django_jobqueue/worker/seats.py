@@ -27,6 +27,9 @@ class Seat:
     failures: int = 0
     not_before: float = 0.0
 
+    def count_running(self) -> int:
+        return 0 if self.child is None else self.child.board.counts.running
+
     def plan_restart(self, child: Child, now: float) -> None:
         """Choose when the next one may start: later, if short lives follow each
         other."""

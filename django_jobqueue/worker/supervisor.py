@@ -25,6 +25,7 @@ from .heart import Heart
 from .idle import IdleClock
 from .link import OUTDATED, TICK
 from .program import reap_strangers
+from .scaling import Scaler
 from .seats import Seat
 from .signs import SignsOfLife
 from .stacks import format_stacks
@@ -37,6 +38,8 @@ logger = logging.getLogger("django_jobqueue.worker")
 HELD = 1.0
 # … and with no job to blame it is beyond help after this.
 WEDGED = 60.0
+# How often the backlog is counted.
+SCALING_INTERVAL = 0.5
 # Seconds on top of what children are given to end. A little more than they take
 # themselves; the rest of two seconds is for what is to be written after them.
 PATIENCE = 1.25
@@ -62,6 +65,9 @@ class Supervisor:
         self._is_told = False
         self._command = command
         self._signs = signs
+        fewest, most = (1, 1) if options.once else options.process_bounds
+        self._scaler = Scaler(options) if fewest < most else None
+        self._next_scaling = 0.0
         self._idle = IdleClock(options)
         # Whether any child was ever ready: before that, a death is a failed start.
         self._was_ready = False
@@ -71,8 +77,7 @@ class Supervisor:
         self._kill_at = 0.0
         self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.heart = Heart(options, on_suspects=lambda: self._calls.put("suspects"))
-        count = 1 if options.once else options.processes
-        self._crew = Crew(options, size=count, start=self._start)
+        self._crew = Crew(options, size=fewest, start=self._start)
         self._watchdog = Watchdog([self.heart.loop])
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -153,6 +158,7 @@ class Supervisor:
                 self._press(now)
             else:
                 self._crew.recycle()
+                self._scale(now)
                 self._crew.fill(now)
                 self._stop_if_idle(now)
         self._watchdog.stop()
@@ -210,6 +216,28 @@ class Supervisor:
             Event("a child is stuck and is replaced", pid=child.process.pid)
         )
         child.kill()
+
+    # Scaling.
+
+    def _scale(self, now: float) -> None:
+        """Have as many seats as the work asks for."""
+        if self._scaler is None or now < self._next_scaling:
+            return
+        self._next_scaling = now + SCALING_INTERVAL
+        size, running = self._crew.size, self._crew.count_running()
+        measured, backlog = self.heart.backlog
+        if running:
+            # What it says is looked at next time; while nothing runs, nothing waits.
+            self.heart.ask_backlog(self._scaler.limit)
+            if now - measured > 3 * SCALING_INTERVAL:
+                return
+        else:
+            backlog = 0
+        count = self._scaler.choose(size, running=running, backlog=backlog, now=now)
+        if count != size:
+            fields = {"processes": count, "running": running, "backlog": backlog}
+            logger.info(Event("scaling", **fields))
+            self._crew.fit(count)
 
     # Deaths.
 

@@ -26,6 +26,9 @@ class StubChild:
     def stage(self) -> Stage:
         return self.board.stage
 
+    def run_jobs(self, count: int) -> None:
+        self.board.publish(Counts(running=count))
+
     def retire(self) -> None:
         self.is_leaving = True
 
@@ -40,6 +43,9 @@ class Hiring:
         self.children.append(StubChild())
         return self.children[-1]
 
+    def list_staying(self) -> list[StubChild]:
+        return [child for child in self.children if not child.is_leaving]
+
 
 @pytest.fixture
 def hiring() -> Hiring:
@@ -50,6 +56,34 @@ def make_crew(hiring: Hiring, size: int, **options: Any) -> Crew:
     crew = Crew(Options(**options), size=size, start=hiring)
     crew.fill(0.0)
     return crew
+
+
+def test_more_seats_are_filled(hiring: Hiring) -> None:
+    crew = make_crew(hiring, 1)
+    crew.fit(3)
+    crew.fill(0.0)
+    assert len(crew.list_children()) == len(hiring.children) == 3
+
+
+def test_those_with_the_least_to_do_go(hiring: Hiring) -> None:
+    crew = make_crew(hiring, 3)
+    for child, running in zip(hiring.children, (2, 0, 1), strict=True):
+        child.run_jobs(running)
+    crew.fit(1)
+    crew.fill(0.0)
+    assert hiring.list_staying() == [hiring.children[0]]
+    assert (crew.size, crew.count_running()) == (1, 2)
+    # They are ours until they have ended.
+    assert len(crew.list_children()) == 3
+
+
+def test_one_that_is_being_replaced_does_not_go(hiring: Hiring) -> None:
+    crew = make_crew(hiring, 2, max_jobs=1)
+    hiring.children[0].board.publish(Counts(processed=1))
+    crew.recycle()
+    hiring.children[1].run_jobs(1)
+    crew.fit(1)
+    assert hiring.list_staying() == [hiring.children[0], hiring.children[2]]
 
 
 def test_one_that_ended_unasked_leaves_its_seat_to_its_successor(

@@ -169,7 +169,7 @@ class Command(BaseCommand):
         processes = (
             "one, without supervisor"
             if options.in_process
-            else f"{options.processes} and a supervisor"
+            else f"{_describe_processes(options)} and a supervisor"
         )
         self.stderr.write(
             f"django_jobqueue {__version__}, Django {django.get_version()}, "
@@ -200,3 +200,8 @@ def _open_signs(signs: SignsOfLife) -> Iterator[None]:
         yield
     finally:
         signs.close()
+
+
+def _describe_processes(options: Options) -> str:
+    fewest, most = options.process_bounds
+    return str(most) if fewest == most else f"{fewest} to {most}"

@@ -1,12 +1,42 @@
-"""What a worker does by itself: its signs of life."""
+"""What a worker does by itself: scaling, its signs of life."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
+CREW = "tests/worker/test_crew.py"
 SIGNS = "tests/worker/test_signs.py"
 
 COMFORTS = [
+    Mutant(
+        "busy-processes-go-first",
+        "Those with the least to do are let go.",
+        [
+            Edit(
+                "django_jobqueue/worker/crew.py",
+                "sorted(self._seats, key=Seat.count_running)",
+                "list(self._seats)",
+            )
+        ],
+        tests=[f"{CREW}::test_those_with_the_least_to_do_go"],
+        database="sqlite",
+    ),
+    Mutant(
+        "idle-processes-go-at-once",
+        "Processes are let go only if fewer have been enough for a while.",
+        [
+            Edit(
+                "django_jobqueue/worker/scaling.py",
+                "(UP_AFTER if is_up else self._down_after)",
+                "UP_AFTER",
+            )
+        ],
+        tests=[
+            "tests/worker/test_scaling.py"
+            "::test_idle_processes_go_after_a_while_and_not_before"
+        ],
+        database="sqlite",
+    ),
     Mutant(
         "ready-without-a-database",
         "A worker that the database has not heard for a TTL is not ready.",
