@@ -252,6 +252,8 @@ class Options:
     burst: bool = _option(False, _flag, bool)
     # Stop after so long without a job.
     idle_timeout: timedelta | None = _option(None, _or_none(_seconds(0.1)), float)
+    # Start the processes anew when the project's code changes.
+    reload: bool = _option(False, _flag, bool)
     # Where /live and /ready are answered; no port: nowhere. 0: the system chooses one.
     health_host: str = _option("127.0.0.1", _text)
     health_port: int | None = _option(None, _or_none(_whole(0, 65535)), int)
@@ -401,6 +403,27 @@ def _find_contradictions(options: Options) -> list[Problem]:
                 "MIN_PROCESSES must not be above MAX_PROCESSES (which is PROCESSES if "
                 f"not given); it is {fewest} against {most}.",
                 "Raise MAX_PROCESSES or lower MIN_PROCESSES.",
+            )
+        )
+    return problems + _find_contradictions_of_reload(options)
+
+
+def _find_contradictions_of_reload(options: Options) -> list[Problem]:
+    problems = []
+    if options.reload and (options.once or options.burst):
+        problems.append(
+            Problem(
+                "RELOAD",
+                "--reload excludes --once and --burst: they end by themselves.",
+                "Leave one of them out.",
+            )
+        )
+    if options.reload and options.in_process:
+        problems.append(
+            Problem(
+                "RELOAD",
+                "--reload needs a supervisor, which --in-process does without.",
+                "Leave one of them out.",
             )
         )
     return problems

@@ -398,6 +398,12 @@ def test_more_processes_at_least_than_at_most_are_a_contradiction() -> None:
     )
 
 
+@pytest.mark.parametrize("other", ["once", "burst", "in_process"])
+def test_reload_excludes_what_ends_or_has_nobody_to_start_it(other: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--reload .*Leave one of them out"):
+        make_options({"reload": True, other: True})
+
+
 def test_file_may_be_given_as_a_path() -> None:
     with override_settings(JOBQUEUE={"HEARTBEAT_FILE": Path("/run/beat")}):
         assert make_options({}).heartbeat_file == "/run/beat"

@@ -84,6 +84,12 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         help="Stop after so long without a job.",
     )
     parser.add_argument(
+        "--reload",
+        action="store_true",
+        default=None,
+        help="When code changes, let running jobs end, then go on with the new code.",
+    )
+    parser.add_argument(
         "--health-host",
         metavar="ADDRESS",
         help="Where --health-port listens. Default: 127.0.0.1.",

@@ -26,6 +26,8 @@ class Crew:
     ) -> None:
         # Suspects wait for the child that runs them one by one.
         self.is_isolation_wanted = False
+        # Nobody is started for the time being.
+        self.is_held_back = False
         self._options = options
         self._start = start
         self._seats = [Seat(options) for _ in range(size)]
@@ -33,6 +35,8 @@ class Crew:
         self._isolation_used = 0.0
         # Told to end, and already replaced.
         self._leaving: list[Child] = []
+        # The next ones are started when the last of those has ended.
+        self._is_changing_over = False
 
     @property
     def size(self) -> int:
@@ -64,6 +68,9 @@ class Crew:
 
     def fill(self, now: float) -> None:
         """Start a child in each seat that is free and wanted."""
+        if self.is_held_back or (self._is_changing_over and self._leaving):
+            return
+        self._is_changing_over = False
         for seat in self._seats:
             if seat.child is None and not seat.is_done and now >= seat.not_before:
                 seat.child = self._start(seat)
@@ -112,6 +119,16 @@ class Crew:
             if len(self._seats) > count and seat.successor is None:
                 self._leave(seat)
                 self._seats.remove(seat)
+
+    def change_over(self) -> None:
+        """Let all go. The next ones are started when the last of these has ended, so
+        that old and new code never run beside each other."""
+        for seat in self._list_seats():
+            self._leave(seat)
+            # The successor, which is nobody's now.
+            self._leave(seat)
+            seat.failures, seat.not_before = 0, 0.0
+        self._is_changing_over, self.is_held_back = True, False
 
     def _dismiss(self, seat: Seat) -> None:
         """Let a child go that is not needed any more, if it is there already."""

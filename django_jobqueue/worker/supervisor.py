@@ -28,6 +28,7 @@ from .program import reap_strangers
 from .scaling import Scaler
 from .seats import Seat
 from .signs import SignsOfLife
+from .sources import Sources
 from .stacks import format_stacks
 from .vitals import Vitals
 from .watchdog import Watchdog
@@ -38,8 +39,9 @@ logger = logging.getLogger("django_jobqueue.worker")
 HELD = 1.0
 # … and with no job to blame it is beyond help after this.
 WEDGED = 60.0
-# How often the backlog is counted.
+# How often the backlog is counted, and the files of the code are looked at.
 SCALING_INTERVAL = 0.5
+SOURCES_INTERVAL = 1.0
 # Seconds on top of what children are given to end. A little more than they take
 # themselves; the rest of two seconds is for what is to be written after them.
 PATIENCE = 1.25
@@ -69,6 +71,8 @@ class Supervisor:
         self._scaler = Scaler(options) if fewest < most else None
         self._next_scaling = 0.0
         self._idle = IdleClock(options)
+        self._sources = Sources() if options.reload else None
+        self._next_source_look = 0.0
         # Whether any child was ever ready: before that, a death is a failed start.
         self._was_ready = False
         # Jobs of children that have ended.
@@ -159,6 +163,7 @@ class Supervisor:
             else:
                 self._crew.recycle()
                 self._scale(now)
+                self._reload_if_changed(now)
                 self._crew.fill(now)
                 self._stop_if_idle(now)
         self._watchdog.stop()
@@ -239,6 +244,23 @@ class Supervisor:
             logger.info(Event("scaling", **fields))
             self._crew.fit(count)
 
+    # Reloading.
+
+    def _reload_if_changed(self, now: float) -> None:
+        if self._sources is None or now < self._next_source_look:
+            return
+        self._next_source_look = now + SOURCES_INTERVAL
+        path = self._sources.find_change()
+        if path is not None:
+            logger.info(Event("code has changed; running jobs end first", file=path))
+            self._crew.change_over()
+
+    def _report_broken(self) -> None:
+        if not self._crew.is_held_back:
+            text = "the code cannot be loaded; waiting until it changes"
+            logger.error(Event(text))
+        self._crew.is_held_back = True
+
     # Deaths.
 
     def _reap(self, now: float) -> None:
@@ -291,6 +313,8 @@ class Supervisor:
         if code == OUTDATED:
             logger.warning(Event("the package was replaced; starting anew"))
             self.restart()
+        elif code > 0 and self._sources is not None and stage is Stage.STARTING:
+            self._report_broken()
         elif code > 0 and not self._was_ready and not self.is_stopping:
             # Not even the first one could start: to go on trying helps nobody.
             self.exit_code = code

@@ -1,9 +1,10 @@
-"""Scaling and signs of life, with real processes."""
+"""Scaling, reloading and signs of life, with real processes."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -19,7 +20,7 @@ from django_jobqueue import Job
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from tests.processes import WorkerProcess
 from tests.proxy import CuttingProxy
-from tests.testapp import jobs
+from tests.testapp import jobs, lingering
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -183,3 +184,59 @@ def test_port_that_is_taken_keeps_a_worker_from_starting(worker_env: Env) -> Non
             assert worker.wait() == 1
             assert worker.has_logged("The health endpoint cannot listen on")
             assert not worker.has_logged("Traceback")
+
+
+# --- reloading
+
+CODE = """
+def tell(touch="", until=""):
+    from tests.testapp.jobs import meet
+
+    meet(touch, until)
+    return {version!r}
+"""
+
+
+@pytest.fixture
+def project(worker_env: Env, tmp_path: Path) -> tuple[Path, Env]:
+    """Return a module of a project and the environment in which it is loaded."""
+    package = tmp_path / "reloaded"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "jobs.py").write_text(CODE.format(version="old"))
+    (tmp_path / "reloaded_settings.py").write_text(
+        "from tests.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'reloaded']\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{worker_env['PYTHONPATH']}"
+    names = {"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "reloaded_settings"}
+    return package / "jobs.py", {**worker_env, **names}
+
+
+def tell(**files: str) -> Job:
+    return lingering.call_function.enqueue(path="reloaded.jobs.tell", **files)
+
+
+def test_reload_lets_a_running_job_end_and_goes_on_with_the_new_code(
+    project: tuple[Path, Env], tmp_path: Path
+) -> None:
+    module, env = project
+    started, end = tmp_path / "started", tmp_path / "end"
+    long = tell(touch=str(started), until=str(end))
+    # A job that is in no hurry, but beyond the time that a worker has to shut down.
+    with WorkerProcess(env, "--reload", "--shutdown-timeout", "0") as worker:
+        wait_until(started.exists)
+        module.write_text(CODE.format(version="newer"))
+        wait_until(lambda: worker.has_logged("worker drains"))
+        waiting = tell()
+        end.touch()
+        done = long.wait(timeout=60)
+        assert (done.result, done.attempts) == ("old", 1)
+        assert waiting.wait(timeout=60).result == "newer"
+
+        module.write_text("def broken(:\n")
+        wait_until(lambda: worker.has_logged("the code cannot be loaded"))
+        assert worker.has_logged("SyntaxError")
+        module.write_text(CODE.format(version="the newest"))
+        assert tell().wait(timeout=60).result == "the newest"
+        assert worker.stop() == 0
+    assert not Attempt.objects.exists()

@@ -86,6 +86,35 @@ def test_one_that_is_being_replaced_does_not_go(hiring: Hiring) -> None:
     assert hiring.list_staying() == [hiring.children[0], hiring.children[2]]
 
 
+def test_change_over_starts_nobody_before_the_last_has_ended(hiring: Hiring) -> None:
+    crew = make_crew(hiring, 2, max_jobs=1)
+    hiring.children[0].board.publish(Counts(processed=1))
+    crew.recycle()
+    old = list(hiring.children)
+    assert len(old) == 3
+    crew.change_over()
+    assert hiring.list_staying() == []
+    for child in old:
+        crew.fill(0.0)
+        assert hiring.children == old
+        assert crew.remove(child, 0.0) is None  # type: ignore[arg-type]
+    crew.fill(0.0)
+    assert len(hiring.list_staying()) == 2
+    assert len(hiring.children) == 5
+
+
+def test_nobody_is_started_while_held_back_until_a_change_over(hiring: Hiring) -> None:
+    crew = make_crew(hiring, 1)
+    seat = crew.remove(hiring.children[0], 0.0)  # type: ignore[arg-type]
+    assert seat is not None
+    crew.is_held_back = True
+    crew.fill(1e9)
+    assert len(hiring.children) == 1
+    crew.change_over()
+    crew.fill(0.0)
+    assert len(hiring.children) == 2
+
+
 def test_one_that_ended_unasked_leaves_its_seat_to_its_successor(
     hiring: Hiring,
 ) -> None:

@@ -89,6 +89,8 @@ class Command(BaseCommand):
             sys.exit(supervisor.exit_code)
 
     def _run_child(self, options: Options, spec: ChildSpec) -> None:
+        # The board has that many places, whatever the settings say by now.
+        options = replace(options, concurrency=spec.places)
         if spec.is_isolated:
             options = isolate(options)
         link = Link(spec, options=options)
@@ -112,6 +114,11 @@ class Command(BaseCommand):
         leave(worker)
 
     def _run_alone(self, options: Options) -> None:
+        if options.reload:
+            raise CommandError(
+                "--reload needs a supervisor, and there is none where a program calls "
+                "runworker. Start manage.py runworker --reload instead."
+            )
         signs = _make_signs(options)
         worker = Worker(options, signs=signs)
         configure(options.log_format, worker_id=worker.id, on_broken=worker.stop)

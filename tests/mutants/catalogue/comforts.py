@@ -1,4 +1,4 @@
-"""What a worker does by itself: scaling, its signs of life."""
+"""What a worker does by itself: scaling, reloading, its end, its signs of life."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ CREW = "tests/worker/test_crew.py"
 SIGNS = "tests/worker/test_signs.py"
 
 COMFORTS = [
+    Mutant(
+        "old-and-new-code-run-side-by-side",
+        "After a change of code nothing is started before the old ones have ended.",
+        [
+            Edit(
+                "django_jobqueue/worker/crew.py",
+                "if self.is_held_back or (self._is_changing_over and self._leaving):",
+                "if self.is_held_back:",
+            )
+        ],
+        tests=[f"{CREW}::test_change_over_starts_nobody_before_the_last_has_ended"],
+        database="sqlite",
+    ),
     Mutant(
         "busy-processes-go-first",
         "Those with the least to do are let go.",
