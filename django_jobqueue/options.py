@@ -261,6 +261,8 @@ class Options:
     heartbeat_file: str | None = _option(None, _or_none(_path))
     log_format: str = _option("text", _choice("text", "json"))
     log_jobs: str = _option("auto", _choice("auto", "all"))
+    # Of web processes only: start a worker beside each.
+    embed_worker: bool = _option(False, _flag, bool)
 
     @property
     def process_bounds(self) -> tuple[int, int]:

@@ -58,6 +58,7 @@ class Supervisor:
         *,
         command: Sequence[str],
         signs: SignsOfLife | None = None,
+        web_process: int | None = None,
     ) -> None:
         self.options = options
         self.exit_code = 0
@@ -67,6 +68,8 @@ class Supervisor:
         self._is_told = False
         self._command = command
         self._signs = signs
+        # The parent without which this process has no business.
+        self._web_process = web_process
         fewest, most = (1, 1) if options.once else options.process_bounds
         self._scaler = Scaler(options) if fewest < most else None
         self._next_scaling = 0.0
@@ -106,6 +109,7 @@ class Supervisor:
         with suppress(queue.Empty):
             self._heed(self._calls.get(timeout=timeout))
         # Wherever the main thread waits, it passes here.
+        self._look_for_web_process()
         if self._signs is not None:
             self._signs.show(self._read_vitals())
         return self.is_stopping
@@ -343,6 +347,12 @@ class Supervisor:
     def _stop_if_idle(self, now: float) -> None:
         if self._idle.is_over(self._read_vitals(), now):
             logger.info(Event("no job for a while; this worker ends"))
+            self._end_children(hurry=False)
+
+    def _look_for_web_process(self) -> None:
+        is_orphan = self._web_process not in (None, os.getppid())
+        if is_orphan and not self.is_stopping:
+            logger.info(Event("the web process is gone; this worker ends"))
             self._end_children(hurry=False)
 
     def _end_children(self, *, hurry: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from django_jobqueue.options import Options, make_options
@@ -9,6 +12,26 @@ from django_jobqueue.worker.children import _make_environment
 from django_jobqueue.worker.link import VARIABLE, ChildSpec
 from django_jobqueue.worker.signs import SignsOfLife
 from django_jobqueue.worker.supervisor import Supervisor
+
+
+def seconds_left(supervisor: Supervisor) -> float:
+    """Return how long its children would have to end."""
+    return supervisor._kill_at - time.monotonic()
+
+
+def test_an_orphan_drains_and_the_first_signal_leaves_it_the_time() -> None:
+    supervisor = Supervisor(make_options({}), command=[], web_process=os.getppid())
+    assert not supervisor.is_asked_to_stop()
+    orphan = Supervisor(make_options({}), command=[], web_process=os.getpid())
+    assert orphan.is_asked_to_stop()
+
+    assert seconds_left(orphan) > 20
+    orphan.stop()
+    orphan.is_asked_to_stop()
+    assert seconds_left(orphan) > 20
+    orphan.stop()
+    orphan.is_asked_to_stop()
+    assert seconds_left(orphan) < 2
 
 
 def test_signs_follow_what_the_supervisor_is_told() -> None:

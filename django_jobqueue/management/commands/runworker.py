@@ -26,6 +26,11 @@ from ...options import Options, get_options, make_options
 from ...registry import all_handlers
 from ...worker.children import HELD_SIGNALS
 from ...worker.cold_start import wait_for_database
+from ...worker.hosting import (
+    find_web_process,
+    fit_to_web_process,
+    forget_web_process,
+)
 from ...worker.link import ChildSpec, Link, isolate, take_spec
 from ...worker.logs import configure
 from ...worker.program import (
@@ -68,6 +73,7 @@ class Command(BaseCommand):
             options,
             command=[sys.executable, *sys.orig_argv[1:]],
             signs=signs,
+            web_process=find_web_process(),
         )
         configure(options.log_format, on_broken=supervisor.stop)
         heed_signals(supervisor)
@@ -89,6 +95,7 @@ class Command(BaseCommand):
             sys.exit(supervisor.exit_code)
 
     def _run_child(self, options: Options, spec: ChildSpec) -> None:
+        forget_web_process()
         # The board has that many places, whatever the settings say by now.
         options = replace(options, concurrency=spec.places)
         if spec.is_isolated:
@@ -146,6 +153,8 @@ class Command(BaseCommand):
         # What handlers enqueue shall go where this worker looks for jobs.
         os.environ["JOBQUEUE_DATABASE"] = options.database
         get_options.cache_clear()
+        if find_web_process() is not None:
+            options = fit_to_web_process(options)
         return self._fit_pool(options, is_quiet=is_quiet)
 
     def _fit_pool(self, options: Options, *, is_quiet: bool) -> Options:

@@ -76,4 +76,20 @@ COMFORTS = [
         tests=[f"{SIGNS}::test_watchdog_hears_nothing_while_a_loop_is_stuck"],
         database="sqlite",
     ),
+    Mutant(
+        "embedded-worker-outlives-its-web-process",
+        "A worker drains when the web process that started it is gone.",
+        [
+            Edit(
+                "django_jobqueue/worker/supervisor.py",
+                "if is_orphan and not self.is_stopping:",
+                "if False and is_orphan:",
+            )
+        ],
+        tests=[
+            "tests/integration/test_comforts.py"
+            "::test_no_job_is_lost_when_a_web_process_is_killed"
+        ],
+        database="sqlite",
+    ),
 ]
