@@ -1,5 +1,8 @@
 """The app: importing handlers and registering checks once Django is ready."""
 
+import os
+import sys
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
@@ -12,6 +15,17 @@ class JobQueueConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
+        from .options import read_options
         from .registry import autodiscover
 
         autodiscover()
+        # What is wrong with the options is said by the checks.
+        options, _ = read_options({})
+        if options.embed_worker:
+            self._embed_worker()
+
+    def _embed_worker(self) -> None:
+        from .worker.hosting import is_web_process, start_embedded_worker
+
+        if is_web_process(sys.argv, os.environ):
+            start_embedded_worker()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -152,6 +153,12 @@ def _text(value: Any) -> str:
     raise ValueError("a text of 1 to 200 characters")
 
 
+def _path(value: Any) -> str:
+    if isinstance(value, str | os.PathLike) and 0 < len(os.fspath(value)) <= 4096:
+        return str(value)
+    raise ValueError("the path of a file")
+
+
 def _choice(*choices: str) -> Callable[[Any], str]:
     def read(value: Any) -> str:
         if value in choices:
@@ -197,6 +204,11 @@ class Options:
     # Jobs that one process runs at a time.
     concurrency: int = _option(10, _whole(1, 10_000), int)
     processes: int = _option(1, _whole(1, 1000), int)
+    # Between these the number of processes follows the backlog; None: as PROCESSES.
+    min_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
+    max_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
+    # How long fewer processes must have been enough before the others are let go.
+    scale_down_after: timedelta = _option(30 * _SECOND, _seconds(0, 86400), float)
     # (name, weight) of the queues to serve; None: all, new ones included.
     queues: tuple[tuple[str, int], ...] | None = _option(None, _or_none(parse_queues))
     exclude_queues: tuple[str, ...] = _option((), _parse_names)
@@ -238,8 +250,25 @@ class Options:
     in_process: bool = _option(False, _flag, bool)
     once: bool = _option(False, _flag, bool)
     burst: bool = _option(False, _flag, bool)
+    # Stop after so long without a job.
+    idle_timeout: timedelta | None = _option(None, _or_none(_seconds(0.1)), float)
+    # Start the processes anew when the project's code changes.
+    reload: bool = _option(False, _flag, bool)
+    # Where /live and /ready are answered; no port: nowhere. 0: the system chooses one.
+    health_host: str = _option("127.0.0.1", _text)
+    health_port: int | None = _option(None, _or_none(_whole(0, 65535)), int)
+    # Touched at each confirmed beat.
+    heartbeat_file: str | None = _option(None, _or_none(_path))
     log_format: str = _option("text", _choice("text", "json"))
     log_jobs: str = _option("auto", _choice("auto", "all"))
+    # Of web processes only: start a worker beside each.
+    embed_worker: bool = _option(False, _flag, bool)
+
+    @property
+    def process_bounds(self) -> tuple[int, int]:
+        """The fewest and the most processes; the same where nothing is to scale."""
+        most = self.max_processes or self.processes
+        return self.min_processes or min(self.processes, most), most
 
 
 KEYS = {option.name.upper(): option for option in fields(Options)}
@@ -367,6 +396,37 @@ def _find_contradictions(options: Options) -> list[Problem]:
     if options.once and options.burst:
         problems.append(
             Problem("BURST", "--once and --burst exclude each other.", "Choose one.")
+        )
+    fewest, most = options.process_bounds
+    if fewest > most:
+        problems.append(
+            Problem(
+                "MIN_PROCESSES",
+                "MIN_PROCESSES must not be above MAX_PROCESSES (which is PROCESSES if "
+                f"not given); it is {fewest} against {most}.",
+                "Raise MAX_PROCESSES or lower MIN_PROCESSES.",
+            )
+        )
+    return problems + _find_contradictions_of_reload(options)
+
+
+def _find_contradictions_of_reload(options: Options) -> list[Problem]:
+    problems = []
+    if options.reload and (options.once or options.burst):
+        problems.append(
+            Problem(
+                "RELOAD",
+                "--reload excludes --once and --burst: they end by themselves.",
+                "Leave one of them out.",
+            )
+        )
+    if options.reload and options.in_process:
+        problems.append(
+            Problem(
+                "RELOAD",
+                "--reload needs a supervisor, which --in-process does without.",
+                "Leave one of them out.",
+            )
         )
     return problems
 

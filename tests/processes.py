@@ -96,6 +96,14 @@ def list_children(pid: int) -> list[int]:
     ]
 
 
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _read_parent(entry: Path) -> int | None:
     try:
         state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]

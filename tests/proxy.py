@@ -47,6 +47,8 @@ class CuttingProxy:
 
     def __init__(self, host: str, port: int) -> None:
         self.cuts = 0
+        # True: everybody is refused, as if the server were not there.
+        self._is_away = False
         self._rules: list[Cut] = []
         self._refusals = 0
         self._target = (host, port)
@@ -85,6 +87,18 @@ class CuttingProxy:
         with self._lock:
             self._rules.append(Cut(marker, is_reply=False, **how))
 
+    def go_away(self) -> None:
+        """Cut all connections and refuse new ones, until come_back()."""
+        with self._lock:
+            self._is_away = True
+            sockets = list(self._sockets)
+        for each in sockets:
+            _shut_down(each)
+
+    def come_back(self) -> None:
+        with self._lock:
+            self._is_away = False
+
     def _accept(self) -> None:
         while True:
             try:
@@ -112,7 +126,7 @@ class CuttingProxy:
         with self._lock:
             is_refused = self._refusals > 0
             self._refusals -= is_refused
-            return is_refused
+            return is_refused or self._is_away
 
     def _pass_on(
         self,

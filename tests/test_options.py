@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,6 +369,44 @@ def test_cap_below_the_base_is_a_contradiction() -> None:
 def test_once_and_burst_are_a_contradiction() -> None:
     with pytest.raises(ConfigurationError, match="--once and --burst exclude"):
         make_options({"once": True, "burst": True})
+
+
+@pytest.mark.parametrize(
+    ("configured", "bounds"),
+    [
+        ({}, (1, 1)),
+        ({"PROCESSES": 4}, (4, 4)),
+        ({"MAX_PROCESSES": 8}, (1, 8)),
+        ({"PROCESSES": 4, "MAX_PROCESSES": 8}, (4, 8)),
+        ({"PROCESSES": 4, "MAX_PROCESSES": 2}, (2, 2)),
+        ({"PROCESSES": 4, "MIN_PROCESSES": 2}, (2, 4)),
+        ({"MIN_PROCESSES": 2, "MAX_PROCESSES": 8}, (2, 8)),
+    ],
+)
+def test_processes_scale_between_bounds_of_which_each_may_be_left_out(
+    configured: dict[str, int], bounds: tuple[int, int]
+) -> None:
+    with override_settings(JOBQUEUE=configured):
+        assert make_options({}).process_bounds == bounds
+
+
+def test_more_processes_at_least_than_at_most_are_a_contradiction() -> None:
+    assert only_problem({"MIN_PROCESSES": 2}) == (
+        "MIN_PROCESSES must not be above MAX_PROCESSES (which is PROCESSES if not "
+        "given); it is 2 against 1.",
+        "Raise MAX_PROCESSES or lower MIN_PROCESSES.",
+    )
+
+
+@pytest.mark.parametrize("other", ["once", "burst", "in_process"])
+def test_reload_excludes_what_ends_or_has_nobody_to_start_it(other: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--reload .*Leave one of them out"):
+        make_options({"reload": True, other: True})
+
+
+def test_file_may_be_given_as_a_path() -> None:
+    with override_settings(JOBQUEUE={"HEARTBEAT_FILE": Path("/run/beat")}):
+        assert make_options({}).heartbeat_file == "/run/beat"
 
 
 @pytest.mark.parametrize("value", [float("inf"), 1e300, 10**15])

@@ -7,13 +7,14 @@ from typing import Any
 
 from ..management.commands.runworker import Command as RunWorker
 from .terminal import Terminal
+from .worker_flags import add_worker_flags
 
 HELP = RunWorker.help
 KEYS = "The same as --log-format json: one JSON object a log line, on stderr."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    RunWorker().add_arguments(parser)
+    add_worker_flags(parser)
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> None:

@@ -1,7 +1,7 @@
 """Look: what waits, and for how long. Reads only; an idle worker does nothing else.
 
-Called by the worker's claim loop, now and then while it is idle. Every part is answered
-from the first entries of an index.
+Called by the worker's claim loop, now and then while it is idle, and by a supervisor
+that scales. Every part is answered from the first entries of an index.
 """
 
 from __future__ import annotations
@@ -118,6 +118,52 @@ def find_next_due(db: Database, *, now: datetime | None = None) -> float | None:
     rows = Job.objects.using(db.alias).filter(status=JobStatus.SCHEDULED)
     first = rows.order_by("run_at").values_list("run_at", flat=True).first()
     return None if first is None else (first - db.read_clock(now)).total_seconds()
+
+
+# Like the claim, so that each queue costs a walk of its own index entries only.
+COUNT_BACKLOG = """
+    SELECT count(*)
+    FROM
+        unnest(%(queues)s::text[]) AS served (queue)
+        CROSS JOIN LATERAL (
+            SELECT job.id
+            FROM jobqueue_job AS job
+            WHERE
+                job.status = 'pending'
+                AND job.queue = served.queue
+                AND NOT job.isolate
+            ORDER BY
+                job.rank,
+                job.id
+            LIMIT %(limit)s
+        ) AS waiting
+"""
+
+
+def count_backlog(
+    db: Database, queues: list[str] | None, *, exclude: list[str], limit: int
+) -> int:
+    """Return how many jobs of these queues (None: all) wait for a free slot.
+
+    Counts up to `limit`: beyond that, the number makes no difference. Suspects are left
+    out, since they have a process of their own.
+    """
+    waiting = look_around(db).queues
+    served = [
+        name
+        for name in waiting
+        if name not in exclude and (queues is None or name in queues)
+    ]
+    if not served:
+        return 0
+    if db.is_postgres:
+        parameters = {"queues": served, "limit": limit}
+        [[count]] = db.execute(COUNT_BACKLOG, parameters, is_rare=True)
+        return min(int(count), limit)
+    rows = Job.objects.using(db.alias).filter(
+        status=JobStatus.PENDING, isolate=False, queue__in=served
+    )
+    return int(rows.values("pk")[:limit].count())
 
 
 HAS_WORK = """

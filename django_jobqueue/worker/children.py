@@ -21,6 +21,7 @@ from .board import Board, Inside, Stage
 from .heartbeat import read_memory
 from .identity import make_identity
 from .link import DRAIN, HURRY, RETIRE, STACKS, VARIABLE, ChildSpec
+from .systemd import VARIABLES
 
 # Kept from a child until it has handlers for them: a Ctrl-C goes to the whole group.
 HELD_SIGNALS = {
@@ -60,7 +61,7 @@ class Child:
         with _held_signals():
             self.process = subprocess.Popen(
                 command,
-                env={**os.environ, VARIABLE: spec.dump()},
+                env=_make_environment(spec),
                 pass_fds=(self.board.fd, lifeline),
             )
         os.close(lifeline)
@@ -118,8 +119,11 @@ class Child:
 
     def retire(self) -> None:
         """Let it end its jobs in their own time."""
-        self.is_leaving = True
-        self._tell(RETIRE)
+        if self.stage is Stage.STARTING:
+            self.drain()
+        else:
+            self.is_leaving = True
+            self._tell(RETIRE)
 
     def hurry(self) -> None:
         if self.stage is Stage.STARTING:
@@ -149,6 +153,14 @@ class Child:
     def _send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
+
+
+def _make_environment(spec: ChildSpec) -> dict[str, str]:
+    # A service manager has started the supervisor, and wants to hear from it alone.
+    inherited = {
+        name: text for name, text in os.environ.items() if name not in VARIABLES
+    }
+    return inherited | {VARIABLE: spec.dump()}
 
 
 @contextmanager

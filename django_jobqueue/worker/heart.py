@@ -22,6 +22,7 @@ from ..lifecycle.beat import beat_workers, deregister
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
 from ..lifecycle.finish import finish_attempts
+from ..lifecycle.look import count_backlog
 from ..lifecycle.notify import notify_due, notify_pending
 from ..lifecycle.reconcile import OwnedJob, make_claim, read_owned_jobs
 from ..options import Options
@@ -80,6 +81,11 @@ class Heart:
         self._errands: list[Errand] = []
         self._next_beat = 0.0
         self._is_ending = False
+        # Monotonic: the moment before the last confirmed beat; 0.0 before the first.
+        self.confirmed = 0.0
+        # (monotonic moment, jobs that wait), as far as somebody asked.
+        self.backlog = (0.0, 0)
+        self._asked_limit = 0
         self._stories: queue.SimpleQueue[tuple[Child, Ending]] = queue.SimpleQueue()
         self._teller = threading.Thread(
             target=self._tell_stories, name="jobqueue-teller", daemon=True
@@ -131,6 +137,11 @@ class Heart:
             self._errands.append(errand)
         self.loop.wake()
 
+    def ask_backlog(self, limit: int) -> None:
+        """Have the jobs counted that wait, up to so many; `backlog` will tell."""
+        self._asked_limit = limit
+        self.loop.wake()
+
     def finish(self) -> None:
         """Ask for the end, once the last errands have been run."""
         self._is_ending = True
@@ -158,6 +169,8 @@ class Heart:
             return AGAIN
         if self._is_ending:
             self.loop.stop()
+        if self._asked_limit:
+            self._count_backlog(db)
         return max(0.0, self._next_beat - time.monotonic())
 
     def _beat(self, db: Database) -> None:
@@ -169,6 +182,7 @@ class Heart:
         if not beats:
             return
         replies = beat_workers(db, beats, ttl=self._options.heartbeat_ttl)
+        self.confirmed = sent
         with self._lock:
             for child in self._children:
                 if child.id in replies:
@@ -178,6 +192,13 @@ class Heart:
             if child not in known:
                 # It ended while its first beat was on the way.
                 deregister(db, child.id)
+
+    def _count_backlog(self, db: Database) -> None:
+        limit, self._asked_limit = self._asked_limit, 0
+        names = [name for name, _ in self._options.queues or ()] or None
+        exclude = list(self._options.exclude_queues)
+        count = count_backlog(db, names, exclude=exclude, limit=limit)
+        self.backlog = (time.monotonic(), count)
 
     def _run_errand(self, db: Database, errand: Errand) -> bool:
         """Do what can be done now; tell whether nothing is left of it."""

@@ -51,6 +51,11 @@ class Heartbeat:
         self._on_beat()
         return self._options.heartbeat_interval.total_seconds()
 
+    @property
+    def confirmed(self) -> float:
+        """The (monotonic) moment of the last confirmed beat, 0.0 before the first."""
+        return self._confirmed if self.is_registered.is_set() else 0.0
+
     def is_overdue(self) -> bool:
         """Tell whether others may soon take this worker for dead, so that it must not
         begin anything: no beat was confirmed until two beats before the TTL."""

@@ -7,8 +7,10 @@ Database trouble is logged once, then waited out with growing, jittered pauses.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
+import time
 from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError
@@ -21,6 +23,8 @@ from .connections import close_database, open_database
 logger = logging.getLogger("django_jobqueue.worker")
 
 LONGEST_PAUSE = 5.0
+# Longer than any statement, connect or lock of SQLite may take.
+STUCK = 60.0
 
 
 class Loop:
@@ -36,6 +40,8 @@ class Loop:
         # For the watchdog: steps begun so far, and whether it sleeps between two.
         self.steps = 0
         self.is_asleep = False
+        # For those who ask: the (monotonic) moment at which the last one began.
+        self._began = math.inf
         # Set to make the loop look at once.
         self.wakeup = threading.Event()
         self._stopping = threading.Event()
@@ -68,6 +74,11 @@ class Loop:
         has_ended = self._thread.ident is not None and not self._thread.is_alive()
         return has_ended and not self._stopping.is_set()
 
+    def is_stuck(self, now: float) -> bool:
+        """Tell whether it has died or does not come back from its step."""
+        is_awake = self._thread.is_alive() and not self.is_asleep
+        return self.is_dead or (is_awake and now - self._began > STUCK)
+
     @property
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
@@ -76,6 +87,7 @@ class Loop:
         while not self._stopping.is_set():
             # Cleared before the work: a wake-up during it is not lost.
             self.wakeup.clear()
+            self._began = time.monotonic()
             self.steps += 1
             delay = self._try_step()
             if delay > 0:

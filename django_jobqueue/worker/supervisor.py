@@ -11,36 +11,37 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..options import Options
 from ..signals import Event
 from .board import Inside, Stage
-from .children import HELD_SIGNALS, Child, describe_exit
+from .children import Child, describe_exit
 from .connections import use_immediate_transactions
+from .crew import Crew
 from .heart import Heart
-from .link import OUTDATED, TICK, isolate
+from .idle import IdleClock
+from .link import OUTDATED, TICK
+from .program import reap_strangers
+from .scaling import Scaler
+from .seats import Seat
+from .signs import SignsOfLife
+from .sources import Sources
 from .stacks import format_stacks
+from .vitals import Vitals
 from .watchdog import Watchdog
 
 logger = logging.getLogger("django_jobqueue.worker")
-
-HEEDED_SIGNALS = {*HELD_SIGNALS, signal.SIGTERM}
 
 # A child that has not shown for so long that its interpreter runs holds its lock.
 HELD = 1.0
 # … and with no job to blame it is beyond help after this.
 WEDGED = 60.0
-# The child for suspects waits so long for another one.
-ISOLATION_IDLE = 60.0
-# One that lived for less counts as failed at its start.
-SHORT_LIFE = 10.0
-LONGEST_PAUSE = 5.0
+# How often the backlog is counted, and the files of the code are looked at.
+SCALING_INTERVAL = 0.5
+SOURCES_INTERVAL = 1.0
 # Seconds on top of what children are given to end. A little more than they take
 # themselves; the rest of two seconds is for what is to be written after them.
 PATIENCE = 1.25
@@ -48,44 +49,42 @@ LAST_WRITES = 5.0
 SHORT_WRITES = 0.4
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
-    """A place for one child, to be taken as long as there is work for it."""
-
-    options: Options
-    is_isolated: bool = False
-    child: Child | None = None
-    # Started to take over when it is ready.
-    successor: Child | None = None
-    # Its child has come to the end of its own accord (--burst, --once).
-    is_done: bool = False
-    # Short lives in a row, and the (monotonic) moment before which none is started.
-    failures: int = 0
-    not_before: float = 0.0
-
-
 class Supervisor:
     """Keeps its seats taken until it is told to stop."""
 
-    def __init__(self, options: Options, *, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        command: Sequence[str],
+        signs: SignsOfLife | None = None,
+        web_process: int | None = None,
+    ) -> None:
         self.options = options
         self.exit_code = 0
         self.is_to_restart = False
         self.is_stopping = False
+        # Somebody has asked for the end: the next one who does is in a hurry.
+        self._is_told = False
         self._command = command
-        count = 1 if options.once else options.processes
-        self._seats = [Seat(options) for _ in range(count)]
-        self._isolation = Seat(isolate(options), is_isolated=True)
-        self._is_isolation_wanted = False
-        self._isolation_used = 0.0
-        # Told to end, and already replaced.
-        self._leaving: list[Child] = []
+        self._signs = signs
+        # The parent without which this process has no business.
+        self._web_process = web_process
+        fewest, most = (1, 1) if options.once else options.process_bounds
+        self._scaler = Scaler(options) if fewest < most else None
+        self._next_scaling = 0.0
+        self._idle = IdleClock(options)
+        self._sources = Sources() if options.reload else None
+        self._next_source_look = 0.0
         # Whether any child was ever ready: before that, a death is a failed start.
         self._was_ready = False
+        # Jobs of children that have ended.
+        self._processed = 0
         # Monotonic: when those that are still there are killed.
         self._kill_at = 0.0
         self._calls: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.heart = Heart(options, on_suspects=self._want_isolation)
+        self.heart = Heart(options, on_suspects=lambda: self._calls.put("suspects"))
+        self._crew = Crew(options, size=fewest, start=self._start)
         self._watchdog = Watchdog([self.heart.loop])
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -109,6 +108,10 @@ class Supervisor:
         """Wait for a call; tell whether the end was asked for."""
         with suppress(queue.Empty):
             self._heed(self._calls.get(timeout=timeout))
+        # Wherever the main thread waits, it passes here.
+        self._look_for_web_process()
+        if self._signs is not None:
+            self._signs.show(self._read_vitals())
         return self.is_stopping
 
     def heed_all(self) -> None:
@@ -120,28 +123,29 @@ class Supervisor:
         match call:
             case "stacks":
                 logger.warning("stacks of the supervisor\n%s", format_stacks())
-                for child in self._list_children():
+                for child in self._crew.list_children():
                     child.show_stacks()
             case "restart" if not self.is_stopping:
                 self.is_to_restart = True
                 self._end_children(hurry=False)
-            case "stop" if self.is_to_restart or not self.is_stopping:
-                self.is_to_restart = False
+            case "stop" if self.is_to_restart or not self._is_told:
+                # An end that we have begun by ourselves does not count.
+                self.is_to_restart, self._is_told = False, True
                 self._end_children(hurry=False)
             case "stop" | "hurry":
-                self.is_to_restart = False
+                self.is_to_restart, self._is_told = False, True
                 self._end_children(hurry=True)
             case "suspects":
-                self._is_isolation_wanted = True
+                self._crew.is_isolation_wanted = True
 
     def spawn(self) -> None:
         """Start the first children. From the main thread: they end with the thread
         that started them."""
-        self._fill_seats(time.monotonic())
+        self._crew.fill(time.monotonic())
 
     def abort(self) -> None:
         """End what was started; nothing has been claimed yet."""
-        for child in self._list_children():
+        for child in self._crew.list_children():
             child.kill()
             child.process.wait()
             child.close()
@@ -155,52 +159,29 @@ class Supervisor:
             self.is_asked_to_stop(self._choose_wait())
             now = time.monotonic()
             self._reap(now)
-            for child in self._list_children():
+            for child in self._crew.list_children():
                 self._watch(child, now)
+            self._crew.watch_isolation(now)
             if self.is_stopping:
                 self._press(now)
             else:
-                self._replace_retired(now)
-                self._fill_seats(now)
+                self._crew.recycle()
+                self._scale(now)
+                self._reload_if_changed(now)
+                self._crew.fill(now)
+                self._stop_if_idle(now)
         self._watchdog.stop()
         self._finish()
 
-    def _list_children(self) -> list[Child]:
-        return [*self._list_seated(), *self._leaving]
-
-    def _list_seated(self) -> Iterator[Child]:
-        for seat in (*self._seats, self._isolation):
-            if seat.child is not None:
-                yield seat.child
-            if seat.successor is not None:
-                yield seat.successor
-
     def _is_over(self) -> bool:
-        if self._list_children():
+        if self._crew.list_children():
             return False
-        return self.is_stopping or all(seat.is_done for seat in self._seats)
-
-    # Starting.
-
-    def _fill_seats(self, now: float) -> None:
-        for seat in self._seats:
-            if seat.child is None and not seat.is_done and now >= seat.not_before:
-                seat.child = self._start(seat)
-        alone = self._isolation
-        is_free = alone.child is None and now >= alone.not_before
-        if self._is_isolation_wanted and is_free:
-            alone.child = self._start(alone)
-            self._isolation_used = now
-        if all(seat.is_done for seat in self._seats):
-            self._dismiss(alone)
+        return self.is_stopping or self._crew.is_done
 
     def _start(self, seat: Seat) -> Child:
         child = Child(seat.options, self._command, is_isolated=seat.is_isolated)
         self.heart.add(child)
         return child
-
-    def _want_isolation(self) -> None:
-        self._calls.put("suspects")
 
     # Watching.
 
@@ -213,9 +194,7 @@ class Supervisor:
         elif silence > WEDGED and child.stage is not Stage.STARTING:
             self._end_wedged(child)
         if child.has_seen_suspects():
-            self._is_isolation_wanted = True
-        if child is self._isolation.child:
-            self._watch_isolation(child, now)
+            self._crew.is_isolation_wanted = True
 
     def _expel(self, child: Child, overruns: Sequence[Inside], silence: float) -> None:
         """End attempts that would not stop; their process is replaced."""
@@ -236,7 +215,7 @@ class Supervisor:
             child.kill()
         elif not child.is_leaving:
             child.drain()
-        self._vacate(child)
+        self._crew.vacate(child)
 
     def _end_wedged(self, child: Child) -> None:
         if any(True for _ in child.board.read_inside()):
@@ -247,56 +226,54 @@ class Supervisor:
         )
         child.kill()
 
-    def _watch_isolation(self, child: Child, now: float) -> None:
-        if child.board.counts.running or self._is_isolation_wanted:
-            self._isolation_used = now
-            self._is_isolation_wanted = False
-        elif now - self._isolation_used > ISOLATION_IDLE:
-            self._dismiss(self._isolation)
+    # Scaling.
 
-    def _vacate(self, child: Child) -> None:
-        """Make room for the successor of a child that is about to end."""
-        for seat in (*self._seats, self._isolation):
-            if seat.child is child:
-                seat.child, seat.successor = seat.successor, None
-                self._leaving.append(child)
+    def _scale(self, now: float) -> None:
+        """Have as many seats as the work asks for."""
+        if self._scaler is None or now < self._next_scaling:
+            return
+        self._next_scaling = now + SCALING_INTERVAL
+        size, running = self._crew.size, self._crew.count_running()
+        measured, backlog = self.heart.backlog
+        if running:
+            # What it says is looked at next time; while nothing runs, nothing waits.
+            self.heart.ask_backlog(self._scaler.limit)
+            if now - measured > 3 * SCALING_INTERVAL:
+                return
+        else:
+            backlog = 0
+        count = self._scaler.choose(size, running=running, backlog=backlog, now=now)
+        if count != size:
+            fields = {"processes": count, "running": running, "backlog": backlog}
+            logger.info(Event("scaling", **fields))
+            self._crew.fit(count)
 
-    def _dismiss(self, seat: Seat) -> None:
-        """Let a child go that is not needed any more."""
-        child = seat.child
-        if child is not None and child.stage >= Stage.READY:
-            child.retire()
-            self._vacate(child)
+    # Reloading.
 
-    # Recycling.
+    def _reload_if_changed(self, now: float) -> None:
+        if self._sources is None or now < self._next_source_look:
+            return
+        self._next_source_look = now + SOURCES_INTERVAL
+        path = self._sources.find_change()
+        if path is not None:
+            logger.info(Event("code has changed; running jobs end first", file=path))
+            self._crew.change_over()
 
-    def _replace_retired(self, now: float) -> None:
-        """Start successors in time, and let the old ones go when those are ready."""
-        for seat in self._seats:
-            child, successor = seat.child, seat.successor
-            if child is None or child.stage is not Stage.READY:
-                continue
-            if successor is None and self._is_used_up(child):
-                seat.successor = self._start(seat)
-            elif successor is not None and successor.stage is Stage.READY:
-                child.retire()
-                self._vacate(child)
-
-    def _is_used_up(self, child: Child) -> bool:
-        options = self.options
-        if options.max_jobs and child.board.counts.processed >= options.max_jobs:
-            return True
-        return bool(options.max_memory and child.memory > options.max_memory)
+    def _report_broken(self) -> None:
+        if not self._crew.is_held_back:
+            text = "the code cannot be loaded; waiting until it changes"
+            logger.error(Event(text))
+        self._crew.is_held_back = True
 
     # Deaths.
 
     def _reap(self, now: float) -> None:
-        for child in self._list_children():
+        for child in self._crew.list_children():
             code = child.process.poll()
             if code is not None:
                 self._bury(child, code, now)
         if os.getpid() == 1:
-            reap_strangers({child.process.pid for child in self._list_children()})
+            reap_strangers({child.process.pid for child in self._crew.list_children()})
 
     def _bury(self, child: Child, code: int, now: float) -> None:
         is_charged = code != 0 and not child.is_killed
@@ -310,11 +287,11 @@ class Supervisor:
             # One that we had to end has not died by itself.
             is_clean=code == 0 or (child.is_killed and self.is_stopping),
         )
+        self._processed += child.board.counts.processed
         stage = child.stage
-        if child in self._leaving:
-            self._leaving.remove(child)
-        else:
-            self._note_death(child, code, stage, now)
+        seat = self._crew.remove(child, now)
+        if seat is not None:
+            self._note_death(seat, code, stage)
         child.close()
 
     def _report(self, child: Child, code: int, inside: Sequence[Inside]) -> None:
@@ -331,32 +308,52 @@ class Supervisor:
             ),
         )
 
-    def _note_death(self, child: Child, code: int, stage: Stage, now: float) -> None:
+    def _note_death(self, seat: Seat, code: int, stage: Stage) -> None:
         """Decide what becomes of the seat of a child that ended unasked."""
-        for seat in (*self._seats, self._isolation):
-            if seat.successor is child:
-                seat.successor = None
-            if seat.child is child:
-                seat.child, seat.successor = seat.successor, None
-                self._plan_restart(seat, child, now)
-                seat.is_done = code == 0 and stage is Stage.DRAINED
-                if code != 0 and self.options.once:
-                    seat.is_done, self.exit_code = True, 1
+        if seat.child is None:
+            seat.is_done = code == 0 and stage is Stage.DRAINED
+            if code != 0 and self.options.once:
+                seat.is_done, self.exit_code = True, 1
         if code == OUTDATED:
             logger.warning(Event("the package was replaced; starting anew"))
             self.restart()
+        elif code > 0 and self._sources is not None and stage is Stage.STARTING:
+            self._report_broken()
         elif code > 0 and not self._was_ready and not self.is_stopping:
             # Not even the first one could start: to go on trying helps nobody.
             self.exit_code = code
             self._end_children(hurry=True)
 
-    def _plan_restart(self, seat: Seat, child: Child, now: float) -> None:
-        is_short = now - child.started < SHORT_LIFE
-        seat.failures = seat.failures + 1 if is_short else 0
-        pause = 0.25 * 2.0 ** min(seat.failures, 10) if seat.failures > 1 else 0.0
-        seat.not_before = now + min(pause, LONGEST_PAUSE)
+    # What is known outside.
+
+    def _read_vitals(self) -> Vitals:
+        now = time.monotonic()
+        children = self._crew.list_children()
+        is_ready = any(child.stage is Stage.READY for child in self._crew.list_seated())
+        counts = [child.board.counts for child in children]
+        return Vitals(
+            is_ready=is_ready and not self.is_stopping,
+            is_stopping=self.is_stopping,
+            is_restarting=self.is_to_restart,
+            confirmed=self.heart.confirmed,
+            stuck=("heartbeat",) if self.heart.loop.is_stuck(now) else (),
+            processes=len(children),
+            running=sum(each.running for each in counts),
+            processed=self._processed + sum(each.processed for each in counts),
+        )
 
     # The end.
+
+    def _stop_if_idle(self, now: float) -> None:
+        if self._idle.is_over(self._read_vitals(), now):
+            logger.info(Event("no job for a while; this worker ends"))
+            self._end_children(hurry=False)
+
+    def _look_for_web_process(self) -> None:
+        is_orphan = self._web_process not in (None, os.getppid())
+        if is_orphan and not self.is_stopping:
+            logger.info(Event("the web process is gone; this worker ends"))
+            self._end_children(hurry=False)
 
     def _end_children(self, *, hurry: bool) -> None:
         seconds = 0.0 if hurry else self.options.shutdown_timeout.total_seconds()
@@ -364,7 +361,7 @@ class Supervisor:
         # However often somebody asks, it does not take longer.
         self._kill_at = min(kill_at, self._kill_at) if self.is_stopping else kill_at
         self.is_stopping = True
-        for child in self._list_children():
+        for child in self._crew.list_children():
             child.hurry() if hurry else child.drain()
 
     def _choose_wait(self) -> float:
@@ -375,7 +372,7 @@ class Supervisor:
 
     def _press(self, now: float) -> None:
         if now >= self._kill_at:
-            for child in self._list_children():
+            for child in self._crew.list_children():
                 child.kill()
 
     def _finish(self) -> None:
@@ -392,47 +389,3 @@ class Supervisor:
                 break
         if self.heart.has_errands:
             logger.warning(Event("not everything could be written; rescue will do it"))
-
-
-def reap_strangers(ours: set[int]) -> None:
-    """As the first process of a container: take leave of orphans, not of our own.
-
-    Only one that has ended can be looked at without taking leave of it, so that one of
-    our own hides the others until its turn has come.
-    """
-    while True:
-        try:
-            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if info is None or info.si_pid in ours:
-            return
-        with suppress(ChildProcessError):
-            os.waitpid(info.si_pid, os.WNOHANG)
-
-
-def heed_signals(supervisor: Supervisor) -> None:
-    """TERM and INT drain, again: hurry; QUIT hurries; HUP drains and starts anew; USR1
-    writes the stacks of all processes to the log."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop())
-    signal.signal(signal.SIGQUIT, lambda *_: supervisor.stop(hurry=True))
-    signal.signal(signal.SIGHUP, lambda *_: supervisor.restart())
-    signal.signal(signal.SIGUSR1, lambda *_: supervisor.show_stacks())
-    signal.signal(signal.SIGCHLD, lambda *_: supervisor.look())
-    # After a restart they have waited for this moment.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED_SIGNALS)
-
-
-def can_supervise() -> bool:
-    """Tell whether this process may be started again by its own command line.
-
-    Not on Windows, and not where a program calls the command: that would run the
-    program once more.
-    """
-    return is_own_program() and hasattr(os, "waitid")
-
-
-def is_own_program() -> bool:
-    """Tell whether this process is there for the worker only, and ends with it."""
-    return sys.argv[1:2] == ["runworker"] or sys.argv[1:3] == ["jobqueue", "worker"]

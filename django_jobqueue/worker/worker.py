@@ -32,13 +32,16 @@ from .finisher import Finisher
 from .heartbeat import Heartbeat, read_memory
 from .held import HeldJob, HeldJobs
 from .identity import describe_worker, make_identity
+from .idle import IdleClock
 from .link import DRAIN, HURRY, RETIRE, STACKS, Link
 from .listener import Listener
 from .loop import Loop
 from .maintenance import Maintenance
 from .policy import foresee_delay
+from .signs import SignsOfLife
 from .slots import Slots
 from .stacks import format_stacks
+from .vitals import Vitals
 from .watchdog import Watchdog
 from .watcher import Watcher, find_files
 
@@ -56,10 +59,19 @@ WORDS = {DRAIN: "drain", RETIRE: "retire", HURRY: "hurry", STACKS: "stacks"}
 class Worker:
     """Claims and runs jobs until it is told to stop."""
 
-    def __init__(self, options: Options, *, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        link: Link | None = None,
+        signs: SignsOfLife | None = None,
+    ) -> None:
         self.id: UUID = link.worker_id if link is not None else uuid4()
         self.options = options
         self.link = link
+        # Of a worker without a supervisor.
+        self._signs = signs
+        self._idle = IdleClock(options)
         self.board = link.board if link is not None else None
         self.held = HeldJobs(self.board, grace=options.grace.total_seconds())
         # Set by the main thread once it has seen that it is asked to stop.
@@ -73,6 +85,7 @@ class Worker:
         # Attempts that the supervisor has ended, whose threads are still there.
         self._expelled = 0
         self.is_to_restart = False
+        self._is_started = False
         # True if running jobs had to be left behind in their threads.
         self.has_abandoned = False
         log = JobLog(self.id, is_complete=options.log_jobs == "all")
@@ -161,6 +174,9 @@ class Worker:
         """Wait for a call to stop. Only for the thread that runs the worker."""
         with suppress(queue.Empty):
             self._heed(self._calls.get(timeout=timeout))
+        if self._signs is not None:
+            # Wherever the main thread waits, it passes here.
+            self._signs.show(self._read_vitals())
         return self.stopping.is_set()
 
     def _heed(self, call: str) -> None:
@@ -197,16 +213,25 @@ class Worker:
             fields = {"name": name, "concurrency": self.options.concurrency}
             report_worker("worker started", worker_id=self.id, **fields)
             worker_started.send_robust(type(self), worker_id=self.id)
+            self._is_started = True
             self._show_stage(Stage.READY)
         # In slices: on some platforms a wait without end keeps signals out.
         while not self.is_asked_to_stop(0.5):
-            pass
+            self._stop_if_idle()
         self._show_stage(self._stage)
         self._drain()
         report_worker(
             "worker stopped", worker_id=self.id, processed=self.finisher.processed
         )
         worker_stopped.send_robust(type(self), worker_id=self.id)
+
+    def _stop_if_idle(self) -> None:
+        # A child is one of several: its supervisor decides.
+        if self.link is None and self._idle.is_over(
+            self._read_vitals(), time.monotonic()
+        ):
+            logger.info(Event("no job for a while; this worker ends"))
+            self.stop()
 
     def _show_stage(self, stage: Stage) -> None:
         if self.board is not None:
@@ -341,6 +366,22 @@ class Worker:
             processed=self.finisher.processed,
             failed=self.finisher.failed,
             running=self.slots.running,
+        )
+
+    def _read_vitals(self) -> Vitals:
+        now = time.monotonic()
+        heartbeat = self.heartbeat
+        is_stopping = self.stopping.is_set()
+        confirmed = heartbeat.confirmed if isinstance(heartbeat, Heartbeat) else 0.0
+        return Vitals(
+            is_ready=self._is_started and not is_stopping,
+            is_stopping=is_stopping,
+            is_restarting=self.is_to_restart,
+            confirmed=confirmed,
+            stuck=tuple(loop.name for loop in self._list_loops() if loop.is_stuck(now)),
+            processes=1,
+            running=self.slots.running,
+            processed=self.finisher.processed,
         )
 
     def _read_pulse(self) -> Pulse:

@@ -177,9 +177,9 @@ class FaultsConfig(AppConfig):
     name = "tests.faults"
 
     def ready(self) -> None:
-        from django_jobqueue.worker import maintenance, supervisor
+        from django_jobqueue.worker import maintenance, seats
 
-        supervisor.LONGEST_PAUSE = PAUSE
+        seats.LONGEST_PAUSE = PAUSE
         maintenance.RARE = RARE
         watch_points(Path(os.environ[VARIABLE]))
 

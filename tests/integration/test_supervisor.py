@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_jobqueue import Job
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.worker.link import OUTDATED, VARIABLE
-from tests.processes import WorkerProcess
+from tests.processes import WorkerProcess, is_alive
 from tests.testapp import dangerous, jobs
 from tests.waiting import wait_until
 
@@ -23,14 +23,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 Env = dict[str, str]
 FAST = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for does not."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def list_pids() -> list[int]:
@@ -231,7 +223,7 @@ import os, subprocess, sys
 import django
 
 django.setup()
-from django_jobqueue.worker.supervisor import reap_strangers
+from django_jobqueue.worker.program import reap_strangers
 
 ours = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 stranger = os.posix_spawn("/bin/true", ["true"], {})

@@ -8,7 +8,13 @@ from django.utils import timezone
 
 from django_jobqueue import Job
 from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.look import Look, find_next_due, has_work, look_around
+from django_jobqueue.lifecycle.look import (
+    Look,
+    count_backlog,
+    find_next_due,
+    has_work,
+    look_around,
+)
 from tests.factories import make_job
 from tests.lifecycle.claiming import claim
 
@@ -57,6 +63,27 @@ def test_find_next_due_tells_the_seconds_until_the_next_job(database: Database) 
 
     assert seconds is not None
     assert abs(seconds - 20) < 0.01
+
+
+def test_backlog_is_what_waits_for_a_slot(database: Database) -> None:
+    assert count_backlog(database, None, exclude=[], limit=10) == 0
+    for queue in ("a", "a", "b", "c"):
+        make_job(queue=queue)
+    make_job(queue="a", isolate=True)
+    make_job(queue="a", scheduled=True)
+    make_job(queue="a", running=True)
+
+    assert count_backlog(database, None, exclude=[], limit=10) == 4
+    assert count_backlog(database, None, exclude=["b"], limit=10) == 3
+    assert count_backlog(database, ["a", "c"], exclude=["c"], limit=10) == 2
+    assert count_backlog(database, ["d"], exclude=[], limit=10) == 0
+
+
+def test_backlog_is_counted_up_to_a_limit(database: Database) -> None:
+    for queue in ("a", "a", "b", "b"):
+        make_job(queue=queue)
+
+    assert count_backlog(database, None, exclude=[], limit=3) == 3
 
 
 def test_has_work_sees_what_is_pending_running_or_due(database: Database) -> None:

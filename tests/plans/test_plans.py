@@ -32,7 +32,7 @@ from django_jobqueue.lifecycle.claim import (
 )
 from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.finish import WRITE_MOVED, WRITE_SUCCEEDED
-from django_jobqueue.lifecycle.look import FIND_NEXT_DUE, LOOK_AROUND
+from django_jobqueue.lifecycle.look import COUNT_BACKLOG, FIND_NEXT_DUE, LOOK_AROUND
 from django_jobqueue.lifecycle.progress import WRITE_PROGRESS
 from django_jobqueue.lifecycle.promote import PROMOTE_JOBS
 from django_jobqueue.lifecycle.prune import BATCH, HAS_DUE_JOBS, find_due_jobs
@@ -217,6 +217,7 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
     return {
         # First: a claim that is undone leaves entries that these would have to pass.
         "look around": (LOOK_AROUND, NOW, 1),
+        "count backlog": (COUNT_BACKLOG, {"queues": many["queues"], "limit": 100}, 1),
         "claim from one queue": (CLAIM_JOBS, {**one, **too}, 50),
         "claim from five queues": (CLAIM_JOBS, {**many, **too}, 50),
         "claim no suspects from one queue": (CLAIM_JOBS, {**one, **without}, 50),
@@ -272,6 +273,7 @@ ALLOWED = {
     "progress": {"jobqueue_job_pkey"},
     "rescue": {"jobqueue_job_owner", "jobqueue_job_pkey"},
     "reconcile": {"jobqueue_job_owner"},
+    "count backlog": {"jobqueue_job_claim"},
     "look around": {"jobqueue_job_claim", "jobqueue_job_suspects", "jobqueue_job_due"},
     "has due jobs": {"jobqueue_job_prune"},
     "find next due": {"jobqueue_job_due"},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.db import connection
+from django.utils.module_loading import import_string
 
 from django_jobqueue import JobContext, job
 
@@ -51,3 +52,10 @@ def ask_backend() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])
+
+
+@job
+def call_function(path: str, **arguments: str) -> str:
+    """Call a function of code that may have changed since."""
+    result: str = import_string(path)(**arguments)
+    return result

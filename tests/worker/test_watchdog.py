@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.worker.loop import Loop
+from django_jobqueue.worker.loop import STUCK, Loop
 from django_jobqueue.worker.watchdog import PATIENCE, Watchdog
 from tests.waiting import wait_until
 
@@ -59,6 +60,18 @@ def test_a_loop_that_does_not_come_back_from_its_step_is_stuck(stage: Stage) -> 
     assert stage.stuck == [stage.loop]
 
 
+def test_a_loop_tells_by_itself_that_it_does_not_come_back(stage: Stage) -> None:
+    assert not stage.loop.is_stuck(time.monotonic() + 2 * STUCK)
+    stage.loop.start()
+    stage.entered.wait()
+
+    assert not stage.loop.is_stuck(time.monotonic())
+    assert stage.loop.is_stuck(time.monotonic() + STUCK)
+    stage.go_on.set()
+    wait_until(lambda: stage.loop.is_asleep)
+    assert not stage.loop.is_stuck(time.monotonic() + STUCK)
+
+
 def test_a_loop_that_sleeps_is_not_stuck(stage: Stage) -> None:
     stage.go_on.set()
     stage.loop.start()
@@ -88,6 +101,7 @@ def test_a_loop_whose_thread_has_died_is_found_at_the_next_tick(stage: Stage) ->
     stage.go_on.set()
     stage.loop.start()
     wait_until(lambda: stage.loop.is_dead)
+    assert stage.loop.is_stuck(time.monotonic())
 
     stage.tick(1)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue.budgets import BUDGETS
 from tests.mutants.catalogue.clocks import CLOCKS
+from tests.mutants.catalogue.comforts import COMFORTS
 from tests.mutants.catalogue.crashes import CRASHES
 from tests.mutants.catalogue.endings import ENDINGS
 from tests.mutants.catalogue.fences import FENCES
@@ -30,4 +31,5 @@ MUTANTS = [
     *KEYS,
     *ENDINGS,
     *PRUNES,
+    *COMFORTS,
 ]

@@ -1,0 +1,80 @@
+"""Systemd: what a service manager wants to hear from a process it has started.
+
+The protocol of sd_notify(3) and sd_watchdog_enabled(3), in the standard library: one
+datagram for each message. Used by SignsOfLife.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+from collections.abc import Mapping
+
+from ..signals import Event
+
+logger = logging.getLogger("django_jobqueue.worker")
+
+# Addressed to the process that was started, and to none that it starts.
+VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+class Service:
+    """The service manager, at the other end of a datagram socket."""
+
+    def __init__(self, address: str, *, watchdog: float = math.inf) -> None:
+        # A leading @ stands for the NUL of a name that is in no file system.
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        # Twice in the time after which it would take us for dead.
+        self._interval = watchdog / 2
+        self._next_sign = 0.0
+        self._has_failed = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        # Nobody may have to wait for a manager that does not listen.
+        self._socket.setblocking(False)
+
+    def tell(self, *lines: str) -> bool:
+        """Send one message; tell whether it was taken."""
+        try:
+            self._socket.sendto("\n".join(lines).encode(), self._address)
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning(Event("the service manager cannot be told", error=error))
+            self._has_failed = True
+            return False
+        self._has_failed = False
+        return True
+
+    def keep_alive(self, now: float) -> None:
+        """Say that all is well, if it is time to."""
+        if now >= self._next_sign and not math.isinf(self._interval):
+            self._next_sign = now + self._interval
+            self.tell("WATCHDOG=1")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def find_service(environ: Mapping[str, str] = os.environ) -> Service | None:
+    """Return the service manager that wants to hear from this process, if one does."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return None
+    if address[0] not in "/@":
+        logger.warning(
+            Event(
+                "NOTIFY_SOCKET must begin with / or @; nobody is notified",
+                address=address,
+            )
+        )
+        return None
+    return Service(address, watchdog=_read_watchdog(environ))
+
+
+def _read_watchdog(environ: Mapping[str, str]) -> float:
+    """Return the seconds after which the manager takes us for dead."""
+    text = environ.get("WATCHDOG_USEC", "")
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return math.inf
+    return int(text) / 1e6 if text.isdecimal() and int(text) else math.inf
