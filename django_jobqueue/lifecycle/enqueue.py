@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from django.db import IntegrityError
 from django.db.models import Q
 
 from ..exceptions import InvalidOption, UniqueKeyBusy
-from ..joboptions import JobOptions, read_job_options
+from ..joboptions import GivenOptions, JobOptions, read_job_options
 from ..models import Job
 from ..models.record import make_id
 from ..options import Options, get_options
@@ -36,7 +36,10 @@ class JobSpec:
     __slots__ = ("args", "id", "job_type", "options", "payload")
 
     def __init__(
-        self, job_type: str, payload: dict[str, Any] | None = None, **options: Any
+        self,
+        job_type: str,
+        payload: dict[str, Any] | None = None,
+        **options: Unpack[GivenOptions],
     ) -> None:
         # Positional arguments; only tasks of django.tasks have them.
         self.args: list[Any] = []
