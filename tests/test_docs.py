@@ -22,6 +22,13 @@ from django_jobqueue import checks, options, signals, states
 from django_jobqueue.failures import Failure
 from django_jobqueue.lifecycle.claim import Claim
 from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.promote import Promoted
+from django_jobqueue.lifecycle.report import (
+    report_cancelled,
+    report_enqueued,
+    report_pruned,
+    report_requeued,
+)
 from django_jobqueue.lifecycle.rescue import Rescued
 from django_jobqueue.outcomes import (
     Cancelled,
@@ -31,6 +38,7 @@ from django_jobqueue.outcomes import (
     Retried,
     Succeeded,
 )
+from tests.factories import make_job
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -234,7 +242,7 @@ def make_claim() -> Claim:
 
 
 def send_all() -> None:
-    """Have everything reported that a worker reports of a job."""
+    """Have everything reported that is reported of a job."""
     log = signals.JobLog(WORKER, is_complete=True)
     claim = make_claim()
     log.report_started(claim)
@@ -250,6 +258,12 @@ def send_all() -> None:
         log.report_ended(Ending(claim=claim, outcome=outcome))
     rescued = Rescued(claim.id, "a.job", "default", uuid.uuid4(), 1, 1, None, True)
     signals.report_rescued(rescued, worker_id=WORKER)
+    promoted = Promoted(claim.id, "a.job", "default", 1)
+    signals.report_promoted([promoted], worker_id=WORKER)
+    report_enqueued("default", [(claim.id, "a.job", "default", NOW)])
+    report_cancelled("default", [(claim.id, "a.job", "default", 0)], reason="")
+    report_requeued("default", [make_job()])
+    report_pruned("default", [claim.id])
 
 
 def arguments_of(text: str) -> list[str]:
@@ -261,7 +275,10 @@ def test_every_signal_is_documented() -> None:
     assert list(sections(read("signals.md"), level=3)) == list(SIGNALS)
 
 
-def test_arguments_of_signals_are_documented() -> None:
+@pytest.mark.django_db
+def test_arguments_of_signals_are_documented(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
     sent: dict[str, list[str]] = {}
 
     def listen_to(name: str) -> Any:
@@ -274,7 +291,8 @@ def test_arguments_of_signals_are_documented() -> None:
     for name, signal in SIGNALS.items():
         signal.connect(receivers[name])
     try:
-        send_all()
+        with django_capture_on_commit_callbacks(execute=True):
+            send_all()
     finally:
         for name, signal in SIGNALS.items():
             signal.disconnect(receivers[name])

@@ -26,6 +26,7 @@ from ..registry import get_handler
 from ..states import JobStatus
 from .database import Database, count_microseconds, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
+from .report import report_enqueued
 
 TRIES = 3
 
@@ -83,6 +84,7 @@ def enqueue_job(
             else:
                 seconds = (job.run_at - job.created_at).total_seconds()
                 notify_due_on_commit(db.alias, seconds)
+            report_enqueued(db.alias, [(job.pk, job.job_type, job.queue, job.run_at)])
             return job
         # Someone has the key. It may end before we read it: then try again.
         if (job := _find_existing(db, new)) is not None:
