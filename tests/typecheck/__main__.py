@@ -1,6 +1,6 @@
 """Compare what mypy and pyright say of calls.py with what its comments expect.
 
-    python -m tests.typing
+    python -m tests.typecheck
 
 A part of `make lint`: both take seconds, and neither depends on the database.
 """

@@ -1,6 +1,6 @@
 """The comparison itself: `make lint` runs the type checkers."""
 
-from tests.typing.__main__ import CALLS, compare, find_expected
+from tests.typecheck.__main__ import CALLS, compare, find_expected
 
 
 def test_the_comments_say_which_lines_are_wrong() -> None:
