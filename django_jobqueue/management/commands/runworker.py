@@ -24,6 +24,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from ... import __version__
 from ...exceptions import ConfigurationError
+from ...middleware import load_chains
 from ...options import Options, get_options, make_options
 from ...outcomes import is_database_trouble
 from ...registry import all_handlers
@@ -188,6 +189,8 @@ class Command(BaseCommand):
     def _read_options(self, flags: dict[str, Any], *, is_quiet: bool) -> Options:
         try:
             options = make_options(flags)
+            modes = {handler.is_async for handler in all_handlers().values()}
+            load_chains(options.middleware, modes)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if options.database not in connections:
