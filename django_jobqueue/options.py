@@ -375,6 +375,16 @@ def _find_contradictions(options: Options) -> list[Problem]:
                 "Raise the cap or lower the base.",
             )
         )
+    served = {name for name, _ in options.queues or ()}
+    if served and served <= set(options.exclude_queues):
+        problems.append(
+            Problem(
+                "EXCLUDE_QUEUES",
+                f"EXCLUDE_QUEUES leaves nothing of QUEUES to serve: "
+                f"{', '.join(sorted(served))}.",
+                "Serve a queue that is not excluded, or leave QUEUES out to serve all.",
+            )
+        )
     if options.once and options.burst:
         problems.append(
             Problem("BURST", "--once and --burst exclude each other.", "Choose one.")

@@ -206,15 +206,22 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_every_check_is_documented() -> None:
-    tree = ast.parse(Path(checks.__file__).read_text())
     ids = {
         str(keyword.value.value)
-        for node in ast.walk(tree)
+        for path in Path(checks.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == "id" and isinstance(keyword.value, ast.Constant)
     }
     assert list(sections(read("checks.md"), level=2)) == sorted(ids)
+
+
+@pytest.mark.parametrize("name", sections(read("checks.md"), level=2))
+def test_entry_of_a_check_says_cause_and_cure(name: str) -> None:
+    text = sections(read("checks.md"), level=2)[name]
+    assert re.search(r"^\*Cause\*: ", text, re.MULTILINE)
+    assert re.search(r"^\*Cure\*: ", text, re.MULTILINE)
 
 
 # --- signals

@@ -29,7 +29,8 @@ from ...options import Options, get_options, make_options
 from ...outcomes import is_database_trouble
 from ...registry import all_handlers
 from ...worker.children import HELD_SIGNALS
-from ...worker.link import ChildSpec, Link, isolate, take_spec
+from ...worker.connections import find_pool_size
+from ...worker.link import ChildSpec, Link, is_child, isolate, take_spec
 from ...worker.logs import configure
 from ...worker.supervisor import (
     HEEDED_SIGNALS,
@@ -120,6 +121,10 @@ class Command(BaseCommand):
             help="all: one line for each job, however many there are.",
         )
 
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        # A child would only repeat what its supervisor has said.
+        return None if is_child() else super().check(*args, **kwargs)
+
     def handle(self, *args: Any, **flags: Any) -> None:
         spec = take_spec()
         options = self._read_options(flags, is_quiet=spec is not None)
@@ -205,13 +210,8 @@ class Command(BaseCommand):
 
     def _fit_pool(self, options: Options, *, is_quiet: bool) -> Options:
         """Never run more jobs than Django's pool has connections for."""
-        pool = connections[options.database].settings_dict["OPTIONS"].get("pool")
-        if not pool:
-            return options
-        # psycopg_pool's own default for both sizes is 4.
-        sizes = pool if isinstance(pool, dict) else {}
-        size = sizes.get("max_size") or sizes.get("min_size", 4)
-        if size >= options.concurrency:
+        size = find_pool_size(options.database)
+        if size is None or size >= options.concurrency:
             return options
         text = (
             f"Concurrency lowered from {options.concurrency} to {size}: that many "
