@@ -108,7 +108,7 @@ def _has_write_ahead_log(database: dict[str, Any]) -> bool:
 
 @register("jobqueue")
 def check_routers(**kwargs: Any) -> list[CheckMessage]:
-    """E007: a router keeps our tables out of the database; W008: it points elsewhere."""
+    """E007: a router keeps our tables out; W008: it sends writes elsewhere."""
     alias = read_options({})[0].database
     if alias not in settings.DATABASES:
         return []

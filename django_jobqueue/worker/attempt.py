@@ -182,16 +182,16 @@ async def _acall(
     bench: Bench,
 ) -> Outcome:
     payload, args = read_arguments(held.claim)
-    call = partial(handler.call, context)
     middleware = bench.options.middleware
     try:
         async with asyncio.timeout(timeout.total_seconds()) as limit:
             if middleware:
+                call = partial(handler.call, context)
                 result = await acall_through(
                     middleware, context, args, payload, call=call
                 )
             else:
-                result = await call(args, payload)
+                result = await handler.call(context, args, payload)
     except TimeoutError as error:
         if limit.expired():
             raise JobTimeout from error

@@ -160,11 +160,11 @@ def _call(
 ) -> None:
     """Call the handler: inside the middleware, which is inside the time-out."""
     payload, args = read_arguments(claim)
+    if not bench.options.middleware or context is None:
+        _call_handler(run, claim, handler, context, bench, args, payload)
+        return
     call = partial(_call_handler, run, claim, handler, context, bench)
-    if bench.options.middleware and context is not None:
-        call_through(bench.options.middleware, context, args, payload, call=call)
-    else:
-        call(args, payload)
+    call_through(bench.options.middleware, context, args, payload, call=call)
 
 
 def _call_handler(
@@ -177,12 +177,12 @@ def _call_handler(
     payload: dict[str, Any],
 ) -> Any:
     """Call the handler, inside the transactions it asked for; return its result."""
-    call = partial(handler.call, context, args, payload)
     if not handler.atomic and not handler.databases:
-        result = call()
+        result = handler.call(context, args, payload)
         limit = bench.options.max_result_bytes
         run.outcome = Succeeded(dump_result(result, limit=limit))
         return result
+    call = partial(handler.call, context, args, payload)
     aliases = _order_databases(handler, bench.options.database)
     result = _call_in_transactions(run, claim, handler, bench, call, aliases=aliases)
     if run.has_end and not run.has_committed:
