@@ -41,8 +41,14 @@ MIDDLEWARE = "tests.testapp.middleware"
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after each test what it registered."""
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    """Know the handlers of the app alone, and forget what a test registers."""
+    known = {
+        name: made
+        for name, made in registry._registry.items()
+        if made.target.__module__.startswith("tests.testapp.")
+    }
+    monkeypatch.setattr(registry, "_registry", known)
+    monkeypatch.setattr(registry, "_announced", {})
     monkeypatch.setattr(registry, "duplicates", [])
 
 
@@ -51,7 +57,8 @@ def told(found: list[CheckMessage]) -> list[tuple[str | None, str, str | None]]:
 
 
 def test_tests_themselves_have_nothing_to_complain_about() -> None:
-    assert run_checks(tags=["jobqueue"]) == []
+    found = run_checks(tags=["jobqueue"])
+    assert [message for message in found if not message.is_silenced()] == []
 
 
 def test_unknown_setting_is_e001() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import connection
 from django.test import override_settings
 
@@ -61,7 +61,8 @@ def run(*names: str) -> Ending:
     held = claim()
     with override_settings(JOBQUEUE={"MIDDLEWARE": [f"{PLACE}.{n}" for n in names]}):
         if registry.get_handler(held.claim.job_type).is_async:
-            return asyncio.run(arun_attempt(held, make_bench()))
+            # Not asyncio.run(): the thread it queries in would keep its connection.
+            return async_to_sync(arun_attempt)(held, make_bench())
         return run_attempt(held, make_bench())
 
 
