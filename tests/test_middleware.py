@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
@@ -323,6 +324,14 @@ def test_what_cannot_be_used_is_said(path: str, is_async: bool, message: str) ->
     with pytest.raises(ConfigurationError) as caught:
         load_chain((path,), is_async=is_async)
     assert str(caught.value) == message
+
+
+def test_a_worker_that_skips_the_checks_does_not_start_without_it() -> None:
+    with (
+        override_settings(JOBQUEUE={"MIDDLEWARE": ["tests.nowhere.set_tenant"]}),
+        pytest.raises(CommandError, match=r"'tests\.nowhere\.set_tenant' in JOBQUEUE"),
+    ):
+        call_command("runworker", skip_checks=True, in_process=True)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tests.mutants.catalogue.fences import FENCES
 from tests.mutants.catalogue.hearts import HEARTS
 from tests.mutants.catalogue.keys import KEYS
 from tests.mutants.catalogue.locks import LOCKS
+from tests.mutants.catalogue.passages import PASSAGES
 from tests.mutants.catalogue.prunes import PRUNES
 from tests.mutants.catalogue.rescues import RESCUES
 
@@ -30,4 +31,5 @@ MUTANTS = [
     *KEYS,
     *ENDINGS,
     *PRUNES,
+    *PASSAGES,
 ]
