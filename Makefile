@@ -25,6 +25,7 @@ lint: dev-venv ## Check style, types, layers and missing migrations
 	$(DEV)/ruff check
 	$(DEV)/ruff format --check
 	$(DEV)/mypy
+	JOBQUEUE_TEST_DATABASE=sqlite $(DEV)/python -m tests.typecheck
 	JOBQUEUE_TEST_DATABASE=sqlite $(DEV)/python -m pytest -q tests/test_layers.py
 	JOBQUEUE_TEST_DATABASE=sqlite $(DEV)/python -m django makemigrations \
 		--check --dry-run jobqueue --settings tests.settings

@@ -51,6 +51,7 @@ class JobContext:
     )
 
     _is_owned: Callable[[], bool] = field(default=lambda: True, repr=False)
+    _read_meta: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
 
     @property
     def stopping(self) -> bool:
@@ -89,6 +90,14 @@ class JobContext:
         """See assert_owned()."""
         if self._flags.lost or not await sync_to_async(self._is_owned)():
             raise LeaseLost
+
+    def read_meta(self) -> dict[str, Any]:
+        """Return what the job was enqueued with as `meta`. Reads one row."""
+        return self._read_meta()
+
+    async def aread_meta(self) -> dict[str, Any]:
+        """See read_meta()."""
+        return await sync_to_async(self._read_meta)()
 
     def idempotency_key(self, name: str = "") -> str:
         """Return a text that is the same in every attempt and after every requeue."""

@@ -81,6 +81,10 @@ class ResultTooLarge(InvalidResult):
     """What the handler returned is larger than MAX_RESULT_BYTES."""
 
 
+class MiddlewareError(JobQueueError):
+    """A middleware did not do its part in calling a handler."""
+
+
 class LeaseLost(JobQueueError):
     """This attempt no longer owns its job; what it did is not recorded."""
 

@@ -16,18 +16,37 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Concatenate,
     Generic,
+    Literal,
     ParamSpec,
+    Self,
+    TypedDict,
     TypeVar,
+    Unpack,
     cast,
     overload,
 )
 
 from .context import JobContext
 from .exceptions import HandlerError, InvalidArguments, InvalidOption
-from .joboptions import read_max_attempts, read_priority, read_timeout
+from .joboptions import (
+    GivenOptions,
+    RowBackoff,
+    read_job_options,
+    read_max_attempts,
+    read_priority,
+    read_timeout,
+)
 from .options import Options, check_queue_name
-from .outcomes import Backoff, BackoffCallable, RetryPolicy, exponential, read_backoff
+from .outcomes import (
+    Backoff,
+    BackoffCallable,
+    RetryPolicy,
+    Seconds,
+    exponential,
+    read_backoff,
+)
 from .registry import find_app_label, register
 
 if TYPE_CHECKING:
@@ -42,8 +61,25 @@ JOB_TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Mapping[Any, Any]
 
 
+class HandlerOptions(TypedDict, total=False):
+    """What the decorators take beside takes_context, for type checkers."""
+
+    queue: str | None
+    priority: int | None
+    max_attempts: int | None
+    timeout: Seconds | None
+    backoff: RowBackoff | BackoffCallable | None
+    retry_on: RetryOn | None
+    discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    databases: list[str] | tuple[str, ...]
+    atomic: bool
+
+
 class Handler(Generic[P, R]):
-    """A registered function or class; calling it runs the plain function."""
+    """A registered function or class; calling it runs the plain function.
+
+    P is what a job of it takes, and so do enqueue() and spec().
+    """
 
     def __init__(
         self,
@@ -75,7 +111,7 @@ class Handler(Generic[P, R]):
         self.signature = inspect.signature(self.function)
         self.atomic = atomic
         self.databases = tuple(databases)
-        self.given: dict[str, Any] = {}
+        self.given: GivenOptions = {}
         try:
             self.queue = "default" if queue is None else check_queue_name(queue)
             self.priority = 0 if priority is None else read_priority(priority)
@@ -96,10 +132,8 @@ class Handler(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"
 
-    def using(self, **options: Any) -> Handler[P, R]:
+    def using(self, **options: Unpack[GivenOptions]) -> Self:
         """Return this handler with options for the jobs enqueued through it."""
-        from .joboptions import read_job_options
-
         read_job_options({**self.given, **options})
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -225,6 +259,15 @@ class Handler(Generic[P, R]):
             )
 
 
+class ContextHandler(Handler[P, R]):
+    """A handler with takes_context=True: only who calls it passes the context."""
+
+    def __call__(  # type: ignore[override]
+        self, context: JobContext, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        return cast(R, self.function(context, *args, **kwargs))
+
+
 class BaseHandler:
     """A handler with a class of its own: define `execute(self, params)`, sync or async.
 
@@ -238,7 +281,7 @@ class BaseHandler:
         raise HandlerError(f"{type(self).__name__} must define execute(self, params).")
 
     @classmethod
-    def using(cls, **options: Any) -> Handler[..., Any]:
+    def using(cls, **options: Unpack[GivenOptions]) -> Handler[..., Any]:
         """See Handler.using()."""
         return cls.handler.using(**options)
 
@@ -265,29 +308,29 @@ def job(
     name: str | None = None,
     /,
     *,
-    queue: str | None = None,
-    priority: int | None = None,
-    max_attempts: int | None = None,
-    timeout: timedelta | float | None = None,
-    backoff: Any = None,
-    retry_on: RetryOn | None = None,
-    discard_on: type[BaseException] | tuple[type[BaseException], ...] = (),
-    databases: list[str] | tuple[str, ...] = (),
-    atomic: bool = False,
-    takes_context: bool = False,
+    takes_context: Literal[False] = False,
+    **options: Unpack[HandlerOptions],
 ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
+@overload
+def job(
+    name: str | None = None,
+    /,
+    *,
+    takes_context: Literal[True],
+    **options: Unpack[HandlerOptions],
+) -> Callable[[Callable[Concatenate[JobContext, P], R]], ContextHandler[P, R]]: ...
 def job(name: Any = None, /, **options: Any) -> Any:
     """Make a function a handler: `@job`, `@job("name")` or `@job(queue="mail")`."""
     if callable(name):
         return _register_function(name, None, {})
 
-    def decorate(function: Callable[P, R]) -> Handler[P, R]:
+    def decorate(function: Callable[..., R]) -> Handler[..., R]:
         return _register_function(function, name, options)
 
     return decorate
 
 
-def handler(name: str, **options: Any) -> Callable[[C], C]:
+def handler(name: str, **options: Unpack[HandlerOptions]) -> Callable[[C], C]:
     """Make a subclass of BaseHandler a handler: `@handler("email")`."""
 
     if not isinstance(name, str):
@@ -301,7 +344,7 @@ def handler(name: str, **options: Any) -> Callable[[C], C]:
             )
         if cls.execute is BaseHandler.execute:
             raise HandlerError(f"{cls.__name__} must define execute(self, params).")
-        cls.handler = Handler(cls, name=name, **_check_options(name, options))
+        cls.handler = Handler(cls, name=name, **_check_options(name, {**options}))
         register(cls.handler)
         return cls
 
@@ -309,8 +352,8 @@ def handler(name: str, **options: Any) -> Callable[[C], C]:
 
 
 def _register_function(
-    function: Callable[P, R], name: str | None, options: dict[str, Any]
-) -> Handler[P, R]:
+    function: Callable[..., R], name: str | None, options: dict[str, Any]
+) -> Handler[..., R]:
     if isinstance(function, type) or not callable(function):
         raise HandlerError(
             f"@job goes on a function, not on {function!r}; for a class there is "
@@ -318,7 +361,8 @@ def _register_function(
         )
     if name is None:
         name = f"{find_app_label(function.__module__)}.{function.__name__}"
-    made = Handler(function, name=name, **_check_options(name, options))
+    kind = ContextHandler if options.get("takes_context") else Handler
+    made = kind(function, name=name, **_check_options(name, options))
     register(made)
     return made
 

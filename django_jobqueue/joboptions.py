@@ -7,10 +7,10 @@ read their options here, so that a wrong value has one error, whoever passed it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from django.utils.timezone import is_aware
 
@@ -21,13 +21,32 @@ from .exceptions import (
     InvalidTime,
 )
 from .options import check_queue_name
-from .outcomes import Backoff, read_backoff
+from .outcomes import Backoff, Seconds, read_backoff
 from .payloads import SURROGATE, dump_json
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_KEY = 255
 LONGEST_JSON = 65_536
 _FAR = timedelta(days=36_500)
+
+RowBackoff: TypeAlias = Seconds | Sequence[Seconds] | Backoff
+Tags: TypeAlias = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+
+
+class GivenOptions(TypedDict, total=False):
+    """The options of one job as a caller writes them, for type checkers."""
+
+    queue: str | None
+    priority: int | None
+    run_at: datetime | None
+    delay: Seconds | None
+    max_attempts: int | None
+    timeout: Seconds | None
+    backoff: RowBackoff | None
+    unique_key: str | None
+    expires_at: datetime | None
+    tags: Tags | None
+    meta: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

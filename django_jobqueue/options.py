@@ -93,6 +93,15 @@ def _parse_names(value: Any) -> tuple[str, ...]:
     return tuple(name for name, _ in parse_queues(value)) if value else ()
 
 
+def _parse_paths(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    is_list = isinstance(value, list | tuple)
+    if is_list and all(isinstance(path, str) and "." in path for path in value):
+        return tuple(value)
+    raise ValueError("a list of dotted paths such as 'shop.middleware.set_language'")
+
+
 def _parse_retention(value: Any) -> dict[str, Retention]:
     expected = '{"succeeded": seconds or {"keep": count} or None, "cancelled": …}'
     if not isinstance(value, Mapping) or set(value) - {"succeeded", "cancelled"}:
@@ -241,6 +250,8 @@ class Options:
     )
     # What one level of priority is worth in waiting time. 100 years: strict priority.
     aging: timedelta = _option(3600 * _SECOND, _seconds(0, 100 * 366 * 86400), float)
+    # What runs around every handler, the outermost first.
+    middleware: tuple[str, ...] = _option((), _parse_paths)
     # Of runworker only.
     name: str | None = _option(None, _or_none(_text))
     max_jobs: int | None = _option(None, _or_none(_whole(1, 1 << 40)), int)
@@ -391,6 +402,16 @@ def _find_contradictions(options: Options) -> list[Problem]:
                 "BACKOFF_CAP",
                 "BACKOFF_CAP must not be below BACKOFF_BASE.",
                 "Raise the cap or lower the base.",
+            )
+        )
+    served = {name for name, _ in options.queues or ()}
+    if served and served <= set(options.exclude_queues):
+        problems.append(
+            Problem(
+                "EXCLUDE_QUEUES",
+                f"EXCLUDE_QUEUES leaves nothing of QUEUES to serve: "
+                f"{', '.join(sorted(served))}.",
+                "Serve a queue that is not excluded, or leave QUEUES out to serve all.",
             )
         )
     if options.once and options.burst:

@@ -1,8 +1,9 @@
 """The signals of a job's life, and the log lines that tell it.
 
 The worker calls the report_… functions, after the write they report has committed and
-outside the `try` that judges the handler. Receivers get plain values; a failing
-receiver is logged and harms nothing. No other module logs a job's life.
+outside the `try` that judges the handler; lifecycle/report.py sends what happens in a
+caller's transaction. Receivers get plain values; a failing receiver is logged and harms
+nothing. No other module logs a job's life.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from .failures import describe_exception
 from .outcomes import Cancelled, Crashed, Died, GivenBack, Retried, Succeeded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
     from .lifecycle.claim import Claim
     from .lifecycle.endings import Ending
+    from .lifecycle.promote import Promoted
     from .lifecycle.rescued import Rescued
 
 logger = logging.getLogger("django_jobqueue.jobs")
 worker_logger = logging.getLogger("django_jobqueue.worker")
 
+# Each is sent with job_id, job_type and queue, and what is named.
+job_enqueued = Signal()  # run_at
+job_promoted = Signal()  # worker_id
 # Each is sent with job_id, job_type, queue, attempt and worker_id, and what is named.
 job_started = Signal()
 job_succeeded = Signal()  # duration
@@ -36,6 +42,10 @@ job_cancelled = Signal()  # reason
 job_died = Signal()  # reason, error
 job_rescued = Signal()  # lost, owner, is_dead; a dead one sends job_died too
 lease_lost = Signal()
+# Sent with job_id, job_type, queue and run_at.
+job_requeued = Signal()
+# Sent once for each batch, with job_ids.
+jobs_pruned = Signal()
 # Sent with worker_id.
 worker_started = Signal()
 worker_stopped = Signal()
@@ -87,7 +97,7 @@ class JobLog:
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(Event("job started", **self._describe(claim)))
         if job_started.receivers:
-            job_started.send_robust(None, **self._describe(claim))
+            _send(job_started, **self._describe(claim))
 
     def report_ended(self, ending: Ending) -> None:
         """Tell of one attempt whose end was written."""
@@ -104,17 +114,17 @@ class JobLog:
             case Cancelled(reason=reason):
                 fields = self._describe(ending.claim)
                 logger.info(Event("job cancelled", **fields, reason=reason))
-                job_cancelled.send_robust(None, **fields, reason=reason)
+                _send(job_cancelled, **fields, reason=reason)
             case Died(reason=reason, failure=failure):
                 fields = self._describe(ending.claim)
                 fields |= {"reason": str(reason), "error": failure.short}
                 logger.error(Event("job dead", **fields))
-                job_died.send_robust(None, **fields)
+                _send(job_died, **fields)
 
     def report_lost(self, claim: Claim, *, what: str) -> None:
         fields = self._describe(claim)
         logger.warning(Event("lease lost", **fields, refused=what))
-        lease_lost.send_robust(None, **fields)
+        _send(lease_lost, **fields)
 
     def flush(self, *, is_final: bool = False) -> None:
         """Write the summaries of a second that has passed."""
@@ -158,14 +168,14 @@ class JobLog:
                 )
         if job_succeeded.receivers:
             fields = self._describe(claim)
-            job_succeeded.send_robust(None, **fields, duration=ending.ran)
+            _send(job_succeeded, **fields, duration=ending.ran)
 
     def _report_retried(self, ending: Ending, error: str, delay: timedelta) -> None:
         fields = self._describe(ending.claim)
         logger.warning(
             Event("job retries", **fields, error=error, next_in=delay.total_seconds())
         )
-        job_retried.send_robust(None, **fields, error=error, delay=delay)
+        _send(job_retried, **fields, error=error, delay=delay)
 
     def _report_given_back(
         self, ending: Ending, outcome: str, error: str, delay: timedelta | None
@@ -182,7 +192,7 @@ class JobLog:
                 next_in=delay.total_seconds() if delay else 0.0,
             ),
         )
-        job_given_back.send_robust(None, **fields, error=error, delay=delay)
+        _send(job_given_back, **fields, error=error, delay=delay)
 
     def _describe(self, claim: Claim) -> dict[str, Any]:
         return _describe_claim(claim, self.worker_id)
@@ -212,6 +222,19 @@ def _describe_claim(claim: Claim, worker_id: UUID) -> dict[str, Any]:
     }
 
 
+def report_promoted(promoted: Iterable[Promoted], *, worker_id: UUID) -> None:
+    """Tell of jobs whose time has come."""
+    if job_promoted.receivers:
+        for job in promoted:
+            _send(
+                job_promoted,
+                job_id=job.id,
+                job_type=job.job_type,
+                queue=job.queue,
+                worker_id=worker_id,
+            )
+
+
 def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
     """Tell of one job taken from a worker that is gone."""
     fields = {
@@ -223,13 +246,23 @@ def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
     }
     details = {"lost": rescued.lost, "owner": rescued.worker_id}
     logger.warning(Event("job rescued", **fields, **details))
-    job_rescued.send_robust(None, **fields, **details, is_dead=rescued.is_dead)
+    _send(job_rescued, **fields, **details, is_dead=rescued.is_dead)
     if rescued.is_dead:
         death = {"reason": "lost", "error": rescued.error}
         logger.error(Event("job dead", **fields, **death))
-        job_died.send_robust(None, **fields, **death)
+        _send(job_died, **fields, **death)
 
 
 def report_worker(text: str, *, worker_id: UUID, **fields: Any) -> None:
     """Tell of a worker's own life."""
     worker_logger.info(Event(text, worker_id=worker_id, **fields))
+
+
+def _send(signal: Signal, **values: Any) -> None:
+    """Send a signal from a thread of the worker's own, whatever its receivers raise."""
+    try:
+        signal.send_robust(None, **values)
+    # Django lets sys.exit() of a receiver through, which would end the thread.
+    except BaseException as error:
+        reason = describe_exception(error).short
+        worker_logger.error(Event("a receiver of a signal failed", error=reason))

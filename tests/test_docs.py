@@ -23,6 +23,13 @@ from django_jobqueue.backend import checks as backend_checks
 from django_jobqueue.failures import Failure
 from django_jobqueue.lifecycle.claim import Claim
 from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.promote import Promoted
+from django_jobqueue.lifecycle.report import (
+    report_cancelled,
+    report_enqueued,
+    report_pruned,
+    report_requeued,
+)
 from django_jobqueue.lifecycle.rescue import Rescued
 from django_jobqueue.outcomes import (
     Cancelled,
@@ -32,6 +39,7 @@ from django_jobqueue.outcomes import (
     Retried,
     Succeeded,
 )
+from tests.factories import make_job
 
 pytestmark = pytest.mark.once
 
@@ -201,16 +209,24 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_every_check_is_documented() -> None:
-    sources = [checks.__file__, backend_checks.__file__]
-    tree = ast.parse("\n".join(Path(source).read_text() for source in sources))
+    package = Path(checks.__file__).parent
+    sources = [*package.glob("*.py"), Path(backend_checks.__file__)]
     ids = {
         str(keyword.value.value)
-        for node in ast.walk(tree)
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == "id" and isinstance(keyword.value, ast.Constant)
     }
     assert list(sections(read("checks.md"), level=2)) == sorted(ids)
+
+
+@pytest.mark.parametrize("name", sections(read("checks.md"), level=2))
+def test_entry_of_a_check_says_cause_and_cure(name: str) -> None:
+    text = sections(read("checks.md"), level=2)[name]
+    assert re.search(r"^\*Cause\*: ", text, re.MULTILINE)
+    assert re.search(r"^\*Cure\*: ", text, re.MULTILINE)
 
 
 # --- signals
@@ -238,7 +254,7 @@ def make_claim() -> Claim:
 
 
 def send_all() -> None:
-    """Have everything reported that a worker reports of a job."""
+    """Have everything reported that is reported of a job."""
     log = signals.JobLog(WORKER, is_complete=True)
     claim = make_claim()
     log.report_started(claim)
@@ -254,6 +270,12 @@ def send_all() -> None:
         log.report_ended(Ending(claim=claim, outcome=outcome))
     rescued = Rescued(claim.id, "a.job", "default", uuid.uuid4(), 1, 1, None, True)
     signals.report_rescued(rescued, worker_id=WORKER)
+    promoted = Promoted(claim.id, "a.job", "default", 1)
+    signals.report_promoted([promoted], worker_id=WORKER)
+    report_enqueued("default", [(claim.id, "a.job", "default", NOW)])
+    report_cancelled("default", [(claim.id, "a.job", "default", 0)], reason="")
+    report_requeued("default", [make_job()])
+    report_pruned("default", [claim.id])
 
 
 def arguments_of(text: str) -> list[str]:
@@ -265,7 +287,10 @@ def test_every_signal_is_documented() -> None:
     assert list(sections(read("signals.md"), level=3)) == list(SIGNALS)
 
 
-def test_arguments_of_signals_are_documented() -> None:
+@pytest.mark.django_db
+def test_arguments_of_signals_are_documented(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
     sent: dict[str, list[str]] = {}
 
     def listen_to(name: str) -> Any:
@@ -278,7 +303,8 @@ def test_arguments_of_signals_are_documented() -> None:
     for name, signal in SIGNALS.items():
         signal.connect(receivers[name])
     try:
-        send_all()
+        with django_capture_on_commit_callbacks(execute=True):
+            send_all()
     finally:
         for name, signal in SIGNALS.items():
             signal.disconnect(receivers[name])

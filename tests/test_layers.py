@@ -21,7 +21,7 @@ LAYERS = [
     {"exceptions", "states", "failures"},
     {"options"},
     {"outcomes", "signals", "payloads", "context", "joboptions"},
-    {"handlers", "models", "registry"},
+    {"handlers", "middleware", "models", "registry"},
     {"lifecycle"},
     {"schedules", "limits", "breaker", "steps", "events", "workflows"}
     | {"metrics", "stats", "tracing", "health", "explain", "doctor"},

@@ -7,7 +7,7 @@ a claim at the same moment either happens before, and is asked to stop, or not a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from ..options import Options, get_options
 from ..states import LIVE, WAITING, CancelResult, JobStatus
 from .database import Database
 from .notify import notify_cancel
+from .report import report_cancelled
 
 
 def cancel_job(
@@ -36,17 +37,21 @@ def cancel_job(
     now = db.read_clock(now)
     rows = Job.objects.using(db.alias).filter(pk=job.pk)
     result = CancelResult.ENDED
-    if rows.filter(status__in=WAITING).update(**_plan_end(options, now, reason)):
-        result = CancelResult.CANCELLED
-    elif rows.filter(status=JobStatus.RUNNING).update(**_plan_request(now)):
-        result = CancelResult.REQUESTED
-    fresh = rows.first()
+    # In one transaction: what we cancel cannot be pruned before it is read.
+    with db.atomic():
+        if rows.filter(status__in=WAITING).update(**_plan_end(options, now, reason)):
+            result = CancelResult.CANCELLED
+        elif rows.filter(status=JobStatus.RUNNING).update(**_plan_request(now)):
+            result = CancelResult.REQUESTED
+        fresh = rows.first()
     if fresh is not None:
         job.__dict__.update(
             {name: value for name, value in fresh.__dict__.items() if name != "_state"}
         )
     if result is CancelResult.REQUESTED and job.worker_id is not None:
         _notify(db, job.pk, job.worker_id)
+    if result is CancelResult.CANCELLED:
+        _report(db, [job], reason=reason)
     return result
 
 
@@ -67,21 +72,24 @@ def cancel_jobs(
     rows = Job.objects.using(db.alias)
     with db.atomic():
         live = rows.filter(pk__in=ids, status__in=LIVE).order_by("pk")
-        owners = dict(db.lock_rows(live).values_list("pk", "worker_id"))
-        waiting = [id for id, owner in owners.items() if owner is None]
-        running = [id for id, owner in owners.items() if owner is not None]
-        rows.filter(pk__in=waiting, status__in=WAITING).update(
+        locked = list(
+            db.lock_rows(live).only("job_type", "queue", "attempts", "worker_id")
+        )
+        waiting = [job for job in locked if job.worker_id is None]
+        running = [job for job in locked if job.worker_id is not None]
+        rows.filter(pk__in=[job.pk for job in waiting], status__in=WAITING).update(
             **_plan_end(options, now, reason)
         )
-        rows.filter(pk__in=running, status=JobStatus.RUNNING).update(
-            **_plan_request(now)
-        )
-        for id in running:
-            _notify(db, id, owners[id])
+        rows.filter(
+            pk__in=[job.pk for job in running], status=JobStatus.RUNNING
+        ).update(**_plan_request(now))
+        for job in running:
+            _notify(db, job.pk, job.worker_id)
+        _report(db, waiting, reason=reason)
     results = Counter(
         {CancelResult.CANCELLED: len(waiting), CancelResult.REQUESTED: len(running)}
     )
-    for id in set(ids) - set(owners):
+    for id in set(ids) - {job.pk for job in locked}:
         results[cancel_job(Job(pk=id), reason=reason, db=db, now=now)] += 1
     return results
 
@@ -100,6 +108,11 @@ def _plan_end(options: Options, now: datetime, reason: str) -> dict[str, Any]:
 
 def _plan_request(now: datetime) -> dict[str, Any]:
     return {"cancel_requested_at": Coalesce(F("cancel_requested_at"), now)}
+
+
+def _report(db: Database, jobs: Iterable[Job], *, reason: str) -> None:
+    ended = ((job.pk, job.job_type, job.queue, job.attempts) for job in jobs)
+    report_cancelled(db.alias, ended, reason=reason)
 
 
 def _notify(db: Database, job_id: UUID, worker_id: UUID) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from django.db import IntegrityError
 from django.db.models import Q
 
 from ..exceptions import InvalidOption, UniqueKeyBusy
-from ..joboptions import JobOptions, read_job_options
+from ..joboptions import GivenOptions, JobOptions, read_job_options
 from ..models import Job
 from ..models.record import make_id
 from ..options import Options, get_options
@@ -27,6 +27,7 @@ from ..states import JobStatus
 from . import seams
 from .database import Database, count_microseconds, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
+from .report import report_enqueued
 
 TRIES = 3
 
@@ -37,7 +38,10 @@ class JobSpec:
     __slots__ = ("args", "id", "job_type", "options", "payload")
 
     def __init__(
-        self, job_type: str, payload: dict[str, Any] | None = None, **options: Any
+        self,
+        job_type: str,
+        payload: dict[str, Any] | None = None,
+        **options: Unpack[GivenOptions],
     ) -> None:
         # Positional arguments; only tasks of django.tasks have them.
         self.args: list[Any] = []
@@ -83,6 +87,7 @@ def enqueue_job(
                 notify_due_on_commit(db.alias, seconds)
             if seams.listeners:
                 seams.tell_enqueued([job])
+            report_enqueued(db.alias, [(job.pk, job.job_type, job.queue, job.run_at)])
             return job
         # Someone has the key. It may end before we read it: then try again.
         if (job := _find_existing(db, new)) is not None:

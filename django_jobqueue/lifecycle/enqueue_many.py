@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 from django.db import IntegrityError, connections
 
@@ -30,6 +31,7 @@ from .enqueue import (
     plan_job,
 )
 from .notify import notify_due_on_commit, notify_on_commit
+from .report import report_enqueued
 
 CHUNK = 1000
 
@@ -106,7 +108,8 @@ def _insert_chunk(db: Database, news: list[NewJob], options: Options) -> Enqueue
         _copy_jobs(db, plain, options, now=now)
         created = _insert_keyed_jobs(db, keyed, options, now=now)
         _notify_chunk(db, news, options, now=now)
-        return EnqueueCounts(len(plain) + created, len(keyed) - created)
+        _report_chunk(db, news, created, now=now)
+        return EnqueueCounts(len(plain) + len(created), len(keyed) - len(created))
 
 
 def _read_created(db: Database, news: list[NewJob]) -> list[Job]:
@@ -134,6 +137,20 @@ def _notify_chunk(
         notify_due_on_commit(db.alias, min(delays).total_seconds())
 
 
+def _report_chunk(
+    db: Database, news: list[NewJob], created: set[UUID], *, now: datetime
+) -> None:
+    """Tell of the new jobs: those without a key, and those whose key was free."""
+    report_enqueued(
+        db.alias,
+        (
+            (new.id, new.job_type, new.queue, find_run_at(new, now))
+            for new in news
+            if new.options.unique_key is None or new.id in created
+        ),
+    )
+
+
 def _insert_chunk_portable(
     db: Database, news: list[NewJob], options: Options, *, now: datetime
 ) -> EnqueueCounts:
@@ -143,11 +160,12 @@ def _insert_chunk_portable(
     plain = [job for job in jobs if job.unique_key is None]
     rows.bulk_create(plain)
     rows.bulk_create(keyed, ignore_conflicts=True)
-    created = sum(
-        rows.filter(pk__in=[job.pk for job in keyed[start : start + 500]]).count()
-        for start in range(0, len(keyed), 500)
-    )
-    return EnqueueCounts(len(plain) + created, len(keyed) - created)
+    created: set[UUID] = set()
+    for start in range(0, len(keyed), 500):
+        ids = [job.pk for job in keyed[start : start + 500]]
+        created |= set(rows.filter(pk__in=ids).values_list("pk", flat=True))
+    _report_chunk(db, news, created, now=now)
+    return EnqueueCounts(len(plain) + len(created), len(keyed) - len(created))
 
 
 COPY_JOBS = """
@@ -284,14 +302,17 @@ KEYED_PARAMETERS = (
 
 def _insert_keyed_jobs(
     db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> int:
-    """Insert the jobs with a unique key; the order keeps two bulks from a deadlock."""
+) -> set[UUID]:
+    """Insert the jobs with a unique key and return the ids of those that are new.
+
+    The order keeps two bulks from a deadlock.
+    """
     if not news:
-        return 0
+        return set()
     columns = zip(*_plan_rows(news, options, now=now), strict=True)
     parameters = dict(zip(KEYED_PARAMETERS, map(list, columns), strict=True))
     parameters["unique_keys"] = [new.options.unique_key for new in news]
-    return len(db.execute(INSERT_KEYED_JOBS, parameters))
+    return {id for (id,) in db.execute(INSERT_KEYED_JOBS, parameters)}
 
 
 def _plan_rows(

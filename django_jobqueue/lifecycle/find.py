@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from ..models import DeadJob, Job
@@ -20,5 +21,10 @@ def find_job(alias: str, job_id: UUID) -> Job | DeadJob | None:
 
 def is_task(db: Database, job_id: UUID) -> bool:
     """Tell whether a job was enqueued through django.tasks, by what its row says."""
+    return TASK_META in read_meta(db, job_id)
+
+
+def read_meta(db: Database, job_id: UUID) -> dict[str, Any]:
+    """Return what was enqueued as the `meta` of a live job."""
     meta = Job.objects.using(db.alias).filter(pk=job_id).values_list("meta", flat=True)
-    return TASK_META in (meta.first() or {})
+    return meta.first() or {}

@@ -7,10 +7,22 @@ does it for all. The rank is set here, since this is when the job begins to wait
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
 
 from ..models import Job
 from ..states import JobStatus
 from .database import Database, count_microseconds, make_rank
+
+
+class Promoted(NamedTuple):
+    """A job that was made pending; a row of PROMOTE_JOBS."""
+
+    id: UUID
+    job_type: str
+    queue: str
+    rank: int
+
 
 # The UPDATE keeps to the primary key for the same reason as in claim.py.
 PROMOTE_JOBS = """
@@ -37,23 +49,23 @@ PROMOTE_JOBS = """
     WHERE
         job.id = ANY(ARRAY(SELECT id FROM due))
         AND job.status IS NOT DISTINCT FROM 'scheduled'
-    RETURNING job.queue, job.rank
+    RETURNING job.id, job.job_type, job.queue, job.rank
 """
 
 
 def promote_jobs(
     db: Database, *, limit: int, aging: timedelta, now: datetime | None = None
-) -> list[tuple[str, int]]:
-    """Make up to `limit` due jobs pending; return the (queue, rank) of each."""
+) -> list[Promoted]:
+    """Make up to `limit` due jobs pending and return them."""
     if not db.is_postgres:
         return _promote_portable(db, limit=limit, aging=aging, now=now)
     parameters = {"limit": limit, "aging": count_microseconds(aging), "now": now}
-    return db.execute(PROMOTE_JOBS, parameters)
+    return [Promoted(*row) for row in db.execute(PROMOTE_JOBS, parameters)]
 
 
 def _promote_portable(
     db: Database, *, limit: int, aging: timedelta, now: datetime | None
-) -> list[tuple[str, int]]:
+) -> list[Promoted]:
     now = db.read_clock(now)
     due = Job.objects.using(db.alias).filter(
         status=JobStatus.SCHEDULED, run_at__lte=now
@@ -66,4 +78,4 @@ def _promote_portable(
         for job in jobs:
             job.rank = make_rank(job.run_at, now, priority=job.priority, aging=aging)
             due.filter(pk=job.pk).update(status=JobStatus.PENDING, rank=job.rank)
-    return [(job.queue, job.rank) for job in jobs]
+    return [Promoted(job.pk, job.job_type, job.queue, job.rank) for job in jobs]

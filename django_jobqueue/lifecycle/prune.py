@@ -19,6 +19,7 @@ from ..models import Attempt, Job
 from ..options import Retention, get_options
 from ..states import ENDED
 from .database import Database
+from .report import report_pruned
 
 # Rows of one transaction: 500 with their attempts take a few milliseconds.
 BATCH = 500
@@ -194,6 +195,8 @@ def _prune_batch(db: Database, rows: QuerySet[Job], *, size: int) -> Counter[str
             statuses = dict(locked.values_list("pk", "status")[:size])
         Attempt.objects.using(db.alias).filter(job_id__in=statuses).delete()
         Job.objects.using(db.alias).filter(pk__in=statuses).delete()
+        if statuses:
+            report_pruned(db.alias, statuses)
     return Counter(statuses.values())
 
 

@@ -20,6 +20,7 @@ from ..registry import find_handler
 from ..states import JobStatus
 from .database import Database, make_rank
 from .notify import notify_due_on_commit, notify_on_commit
+from .report import report_requeued
 
 BATCH = 500
 # Not `isolate`: who has killed its process is a suspect until it ends otherwise.
@@ -114,7 +115,9 @@ def _requeue_batch(
             live.filter(pk__in=[job.pk for job in jobs]).values_list("pk", flat=True)
         )
         rows.filter(pk__in=revived).delete()
-        _notify(db, [job for job in jobs if job.pk in revived], now)
+        alive = [job for job in jobs if job.pk in revived]
+        _notify(db, alive, now)
+        report_requeued(db.alias, alive)
     return RequeueCounts(len(revived), len(jobs) - len(revived))
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db import models
 from django.db.models import Count, F, JSONField, Q
 from django.utils.translation import gettext_lazy as _
 
+from ..joboptions import GivenOptions
 from ..states import ENDED, CancelResult, JobStatus
 from .record import JobRecord, get_alias
 
@@ -48,18 +49,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         self,
         job_type: str,
         payload: dict[str, Any] | None = None,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        run_at: datetime | None = None,
-        delay: timedelta | float | None = None,
-        max_attempts: int | None = None,
-        timeout: timedelta | float | None = None,
-        backoff: Any = None,
-        unique_key: str | None = None,
-        expires_at: datetime | None = None,
-        tags: Iterable[str] | None = None,
-        meta: dict[str, Any] | None = None,
+        **options: Unpack[GivenOptions],
     ) -> Job:
         """Enqueue one job, in the caller's transaction if there is one.
 
@@ -69,11 +59,13 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         """
         from ..lifecycle.enqueue import JobSpec, enqueue_job
 
-        options = {name: value for name, value in locals().items() if name in _OPTIONS}
         return enqueue_job(JobSpec(job_type, payload, **options))
 
     async def aenqueue(
-        self, job_type: str, payload: dict[str, Any] | None = None, **options: Any
+        self,
+        job_type: str,
+        payload: dict[str, Any] | None = None,
+        **options: Unpack[GivenOptions],
     ) -> Job:
         """See enqueue()."""
         return await sync_to_async(self.enqueue)(job_type, payload, **options)
@@ -95,23 +87,6 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
     ) -> EnqueueCounts:
         """See enqueue_many()."""
         return await sync_to_async(self.enqueue_many)(specs, atomic=atomic)
-
-
-_OPTIONS = frozenset(
-    {
-        "queue",
-        "priority",
-        "run_at",
-        "delay",
-        "max_attempts",
-        "timeout",
-        "backoff",
-        "unique_key",
-        "expires_at",
-        "tags",
-        "meta",
-    }
-)
 
 
 class Job(JobRecord):

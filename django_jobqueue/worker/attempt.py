@@ -11,6 +11,7 @@ import asyncio
 import time
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
@@ -22,8 +23,9 @@ from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
-from ..lifecycle.find import is_task
+from ..lifecycle.find import is_task, read_meta
 from ..lifecycle.reconcile import is_owned
+from ..middleware import acall_through
 from ..options import Options
 from ..outcomes import (
     Cancelled,
@@ -77,7 +79,7 @@ def _run_attempt(held: HeldJob, bench: Bench) -> Ending:
         return Ending(claim=claim, outcome=handler)
     timeout = find_timeout(handler, claim, bench.options)
     context = None
-    if handler.needs_context:
+    if handler.needs_context or bench.options.middleware:
         context = make_context(held, handler, bench, timeout=timeout)
     # Before the job too: a connection may have died while the thread was idle.
     bench.tidy()
@@ -168,6 +170,7 @@ def make_context(
             Database(alias=bench.options.database), claim, worker_id=bench.worker_id
         ),
         _report=lambda progress: bench.report_progress(claim, progress),
+        _read_meta=lambda: read_meta(Database(alias=bench.options.database), claim.id),
     )
 
 
@@ -179,9 +182,16 @@ async def _acall(
     bench: Bench,
 ) -> Outcome:
     payload, args = read_arguments(held.claim)
+    middleware = bench.options.middleware
     try:
         async with asyncio.timeout(timeout.total_seconds()) as limit:
-            result = await handler.call(context, args, payload)
+            if middleware:
+                call = partial(handler.call, context)
+                result = await acall_through(
+                    middleware, context, args, payload, call=call
+                )
+            else:
+                result = await handler.call(context, args, payload)
     except TimeoutError as error:
         if limit.expired():
             raise JobTimeout from error

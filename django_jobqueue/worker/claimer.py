@@ -24,6 +24,7 @@ from ..lifecycle.promote import promote_jobs
 from ..lifecycle.reconcile import make_claim, read_owned_jobs
 from ..options import Options
 from ..outcomes import GivenBack
+from ..signals import report_promoted
 from ..states import AttemptOutcome
 from .cursors import Cursors
 from .finisher import Finisher
@@ -196,8 +197,8 @@ class Claimer:
     def _promote(self, db: Database) -> None:
         promoted = promote_jobs(db, limit=PROMOTE_LIMIT, aging=self._options.aging)
         ranks: dict[str, int] = {}
-        for queue, rank in promoted:
-            ranks[queue] = min(rank, ranks.get(queue, rank))
+        for job in promoted:
+            ranks[job.queue] = min(job.rank, ranks.get(job.queue, job.rank))
         # For the other workers; what is ours we take below.
         notify_pending(db, ranks)
         served = [name for name in ranks if self._is_served(name)]
@@ -208,8 +209,9 @@ class Claimer:
         self._is_hungry = self._is_hungry or bool(served)
         if len(promoted) == PROMOTE_LIMIT:
             self._next_due = 0.0
-            return
-        self._await_due(find_next_due(db))
+        else:
+            self._await_due(find_next_due(db))
+        report_promoted(promoted, worker_id=self._worker_id)
 
     def _await_due(self, seconds: float | None) -> None:
         self._next_due = math.inf if seconds is None else time.monotonic() + seconds

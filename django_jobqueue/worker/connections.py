@@ -46,6 +46,16 @@ SESSION = {
 }
 
 
+def find_pool_size(alias: str) -> int | None:
+    """Return how many connections Django's pool has at most; None: there is no pool."""
+    pool = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if not pool:
+        return None
+    # psycopg_pool's own default for both sizes is 4.
+    sizes = pool if isinstance(pool, dict) else {}
+    return int(sizes.get("max_size") or sizes.get("min_size", 4))
+
+
 def open_database(alias: str, *, name: str) -> Database:
     """Open the handle of one worker thread; on PostgreSQL, a connection of its own."""
     if connections[alias].vendor != "postgresql":

@@ -64,6 +64,11 @@ class ChildSpec:
         return json.dumps(asdict(self))
 
 
+def is_child() -> bool:
+    """Tell whether a supervisor started this process, before take_spec()."""
+    return VARIABLE in os.environ
+
+
 def take_spec() -> ChildSpec | None:
     """Return what the supervisor said to this process, None if it has none.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, assert_never
 
 from django.db import transaction
@@ -24,6 +25,7 @@ from ..lifecycle.database import Database
 from ..lifecycle.endings import Ending
 from ..lifecycle.finish import finish_in_transaction
 from ..lifecycle.settle import Fate, settle_commit
+from ..middleware import call_through
 from ..outcomes import Outcome, Succeeded, is_cancelled_sql, is_conflict
 from ..payloads import dump_result
 from ..signals import report_late_error, report_settled
@@ -155,29 +157,48 @@ def _call(
     context: JobContext | None,
     bench: Bench,
 ) -> None:
-    """Call the handler, inside the transactions it asked for."""
+    """Call the handler: inside the middleware, which is inside the time-out."""
     payload, args = read_arguments(claim)
-    limit = bench.options.max_result_bytes
+    if not bench.options.middleware or context is None:
+        _call_handler(run, claim, handler, context, bench, args, payload)
+        return
+    call = partial(_call_handler, run, claim, handler, context, bench)
+    call_through(bench.options.middleware, context, args, payload, call=call)
+
+
+def _call_handler(
+    run: Run,
+    claim: Claim,
+    handler: Handler[..., Any],
+    context: JobContext | None,
+    bench: Bench,
+    args: list[Any],
+    payload: dict[str, Any],
+) -> Any:
+    """Call the handler, inside the transactions it asked for; return its result."""
     if not handler.atomic and not handler.databases:
         result = handler.call(context, args, payload)
+        limit = bench.options.max_result_bytes
         run.outcome = Succeeded(dump_result(result, limit=limit))
-        return
+        return result
+    call = partial(handler.call, context, args, payload)
     aliases = _order_databases(handler, bench.options.database)
-    _call_in_transactions(run, claim, handler, context, bench, aliases=aliases)
+    result = _call_in_transactions(run, claim, handler, bench, call, aliases=aliases)
     if run.has_end and not run.has_committed and not bench.is_enclosed:
         # A hook of another database can make Django roll back without a word.
         raise TransactionManagementError("The transaction of the job was rolled back.")
+    return result
 
 
 def _call_in_transactions(
     run: Run,
     claim: Claim,
     handler: Handler[..., Any],
-    context: JobContext | None,
     bench: Bench,
+    call: Callable[[], Any],
     *,
     aliases: Sequence[str],
-) -> None:
+) -> Any:
     """Call the handler inside a transaction on each of these databases, the first of
     which commits last.
 
@@ -186,18 +207,17 @@ def _call_in_transactions(
     """
     if aliases:
         with transaction.atomic(using=aliases[0]):
-            _call_in_transactions(
-                run, claim, handler, context, bench, aliases=aliases[1:]
+            return _call_in_transactions(
+                run, claim, handler, bench, call, aliases=aliases[1:]
             )
-        return
     if handler.atomic:
         # The first hook of all: once it has run, the commit is a fact.
         transaction.on_commit(run.note_commit, using=bench.options.database)
-    payload, args = read_arguments(claim)
-    result = handler.call(context, args, payload)
+    result = call()
     run.outcome = Succeeded(dump_result(result, limit=bench.options.max_result_bytes))
     if handler.atomic:
         _write_end(run, claim, bench)
+    return result
 
 
 def _write_end(run: Run, claim: Claim, bench: Bench) -> None:

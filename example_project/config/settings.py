@@ -71,7 +71,10 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Everything here has a good default. The demo runs for hours: keep what has succeeded
 # for one hour instead of a day.
-JOBQUEUE = {"RETENTION": {"succeeded": 3600, "cancelled": 3600}}
+JOBQUEUE = {
+    "RETENTION": {"succeeded": 3600, "cancelled": 3600},
+    "MIDDLEWARE": ["shop.middleware.set_language"],
+}
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -122,3 +125,5 @@ DEFAULT_FROM_EMAIL = "Corner shop <shop@example.com>"
 
 # How often the pretended payment provider fails, from 0 to 1.
 PAYMENT_FAILURE_RATE = env.float("PAYMENT_FAILURE_RATE", default=0.4)
+# How many seconds a visitor waits for the partner's answer.
+PARTNER_TIMEOUT = env.float("PARTNER_TIMEOUT", default=5)

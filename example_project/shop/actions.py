@@ -21,6 +21,7 @@ from . import jobs
 from .models import Customer, Order, Photo, Product
 
 NAMES = ("Ada", "Björn", "Chidi", "Dolores", "Emre", "Fatima", "Grace", "Hiro")
+LANGUAGES = ("en", "de", "fr")
 PRODUCTS = {
     "Apples": "2.40",
     "Bread": "3.10",
@@ -68,7 +69,9 @@ def take_photo() -> Photo:
 
 
 def _sign_up() -> Job:
-    return jobs.send_welcome.enqueue(customer_id=make_customer().pk)
+    # A real shop asks django.utils.translation.get_language() of the visitor's request.
+    handler = jobs.send_welcome.using(meta={"language": random.choice(LANGUAGES)})
+    return handler.enqueue(customer_id=make_customer().pk)
 
 
 def _order() -> Job:

@@ -18,6 +18,7 @@ from typing import Any
 from django.core.mail import send_mail
 from django.db.models import F
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from django_jobqueue import (
     BaseHandler,
@@ -37,9 +38,10 @@ logger = logging.getLogger(__name__)
 
 @job(queue="mail", max_attempts=5, timeout=30)
 def send_welcome(customer_id: int) -> dict[str, str]:
-    """Send the sign-up mail."""
+    """Send the sign-up mail, with the date in the visitor's language."""
     customer = Customer.objects.get(pk=customer_id)
-    _send(customer, "Welcome!", f"Hello {customer.name}, good to see you.")
+    today = date_format(timezone.localdate(), "l, j F Y")
+    _send(customer, "Welcome!", f"Hello {customer.name}, good to see you. ({today})")
     Customer.objects.filter(pk=customer_id).update(welcomed_at=timezone.now())
     return {"to": customer.email}
 

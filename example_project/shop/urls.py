@@ -11,5 +11,6 @@ urlpatterns = [
     path("start/<slug:name>/", views.start, name="start"),
     path("jobs/<uuid:id>/cancel/", views.cancel, name="cancel"),
     path("jobs/<uuid:id>/requeue/", views.requeue, name="requeue"),
+    path("orders/<int:id>/partner/", views.ask_partner, name="ask-partner"),
     path("photos/<int:id>.png", views.photo, name="photo"),
 ]

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from django_jobqueue import DeadJob, Job
+from django_jobqueue.exceptions import JobDead, WaitTimeout
 
 from .actions import ACTIONS
 from .board import admin_list, read_board
+from .jobs import call_webhook
 from .models import Photo
 
 # Jobs that the page remembers for each visitor.
@@ -69,6 +72,23 @@ def cancel(request: HttpRequest, id: UUID) -> HttpResponse:
     }
     messages.success(request, texts[job.cancel()])
     return redirect("shop:index")
+
+
+@require_POST
+async def ask_partner(request: HttpRequest, id: int) -> HttpResponse:
+    """Have a job tell the partner of an order, and wait a moment for its answer.
+
+    Under ASGI nothing is held up meanwhile: between two looks the event loop is free.
+    """
+    job = await call_webhook.aenqueue(order_id=id)
+    try:
+        ended = await job.await_end(timeout=settings.PARTNER_TIMEOUT)
+    except WaitTimeout:
+        await job.acancel()
+        return JsonResponse({"job": str(job.pk), "status": job.status}, status=503)
+    except JobDead as error:
+        return JsonResponse({"job": str(job.pk), "error": str(error)}, status=502)
+    return JsonResponse({"job": str(job.pk), "result": ended.result})
 
 
 @require_POST

@@ -204,3 +204,18 @@ def test_signals_come_once_for_the_end_of_a_task() -> None:
         ("started", TaskResultStatus.RUNNING),
         ("finished", TaskResultStatus.FAILED, 2),
     ]
+
+
+def test_a_task_cancelled_while_it_waits_has_finished() -> None:
+    heard: list[Any] = []
+
+    def hear_end(task_result: Any, **kwargs: Any) -> None:
+        heard.append((task_result.id, task_result.status))
+
+    signals.task_finished.connect(hear_end)
+    try:
+        result = chores.add.enqueue(1)
+        result.job.cancel()
+    finally:
+        signals.task_finished.disconnect(hear_end)
+    assert heard == [(result.id, TaskResultStatus.FAILED)]

@@ -72,8 +72,8 @@ def test_a_job_is_promoted_when_the_database_says_it_is_due(
     assert not has_work(database, None, exclude=[])
 
     Job.objects.update(run_at=moment - timedelta(seconds=1))
-    [(_, rank)] = promote_jobs(database, limit=10, aging=options.aging)
-    assert abs(rank / 1_000_000 - moment.timestamp()) < 3_600
+    [promoted] = promote_jobs(database, limit=10, aging=options.aging)
+    assert abs(promoted.rank / 1_000_000 - moment.timestamp()) < 3_600
 
 
 def test_a_claim_bears_the_databases_time(database: Database, moment: datetime) -> None:

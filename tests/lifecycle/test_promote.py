@@ -18,12 +18,13 @@ def test_promote_makes_a_due_job_pending_with_its_rank(
     now = timezone.now()
     job = make_job(scheduled=True, run_at=now - timedelta(seconds=5), priority=2)
 
-    [(queue, rank)] = promote_jobs(database, limit=10, aging=options.aging, now=now)
+    [promoted] = promote_jobs(database, limit=10, aging=options.aging, now=now)
 
     job.refresh_from_db()
     hour = 3_600_000_000
-    assert (job.status, queue, job.rank) == ("pending", "default", rank)
-    assert abs(rank - (now.timestamp() * 1_000_000 - 2 * hour)) < 10
+    assert promoted == (job.pk, job.job_type, "default", job.rank)
+    assert job.status == "pending"
+    assert abs(job.rank - (now.timestamp() * 1_000_000 - 2 * hour)) < 10
 
 
 def test_promote_leaves_a_job_whose_time_has_not_come(

@@ -30,6 +30,7 @@ from ...models import Job
 from ...options import get_options
 from ...outcomes import is_database_trouble
 from ...worker.connections import use_immediate_transactions
+from ...worker.link import is_child
 
 SUBCOMMANDS: dict[str, Any] = {
     "worker": worker,
@@ -65,6 +66,10 @@ class Command(BaseCommand):
                 "--json", action="store_true", help="Print one JSON document."
             )
             _accept_general_options(of_name)
+
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        # A child of `jobqueue worker` would only repeat what its supervisor has said.
+        return None if is_child() else super().check(*args, **kwargs)
 
     def handle(self, *args: Any, subcommand: str, **flags: Any) -> None:
         terminal = Terminal(self, force_color=flags["force_color"])

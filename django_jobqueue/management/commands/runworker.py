@@ -22,16 +22,18 @@ from django.db import connections
 from ... import __version__
 from ...cli.worker_flags import add_worker_flags
 from ...exceptions import ConfigurationError
+from ...middleware import load_chains
 from ...options import Options, get_options, make_options
 from ...registry import all_handlers
 from ...worker.children import HELD_SIGNALS
 from ...worker.cold_start import wait_for_database
+from ...worker.connections import find_pool_size
 from ...worker.hosting import (
     find_web_process,
     fit_to_web_process,
     forget_web_process,
 )
-from ...worker.link import ChildSpec, Link, isolate, take_spec
+from ...worker.link import ChildSpec, Link, is_child, isolate, take_spec
 from ...worker.logs import configure
 from ...worker.program import (
     can_supervise,
@@ -56,6 +58,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_worker_flags(parser)
+
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        # A child would only repeat what its supervisor has said.
+        return None if is_child() else super().check(*args, **kwargs)
 
     def handle(self, *args: Any, **flags: Any) -> None:
         spec = take_spec()
@@ -143,6 +149,8 @@ class Command(BaseCommand):
     def _read_options(self, flags: dict[str, Any], *, is_quiet: bool) -> Options:
         try:
             options = make_options(flags)
+            modes = {handler.is_async for handler in all_handlers().values()}
+            load_chains(options.middleware, modes)
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
         if options.database not in connections:
@@ -159,13 +167,8 @@ class Command(BaseCommand):
 
     def _fit_pool(self, options: Options, *, is_quiet: bool) -> Options:
         """Never run more jobs than Django's pool has connections for."""
-        pool = connections[options.database].settings_dict["OPTIONS"].get("pool")
-        if not pool:
-            return options
-        # psycopg_pool's own default for both sizes is 4.
-        sizes = pool if isinstance(pool, dict) else {}
-        size = sizes.get("max_size") or sizes.get("min_size", 4)
-        if size >= options.concurrency:
+        size = find_pool_size(options.database)
+        if size is None or size >= options.concurrency:
             return options
         text = (
             f"Concurrency lowered from {options.concurrency} to {size}: that many "

@@ -5,9 +5,11 @@ python manage.py test
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from datetime import timedelta
+from datetime import date, timedelta
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,19 +17,27 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core import mail
 from django.db.models import Sum
-from django.test import Client, SimpleTestCase, TestCase, override_settings
+from django.http import HttpResponse
+from django.test import (
+    Client,
+    SimpleTestCase,
+    TestCase,
+    TransactionTestCase,
+    override_settings,
+)
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import get_language, override
 
 from django_jobqueue import DeadJob, Job, JobContext, RateLimited, Snooze
 from django_jobqueue.context import AttemptFlags
 from django_jobqueue.registry import get_handler
 
-from .. import actions, jobs, payments, thumbnails
+from .. import actions, jobs, middleware, payments, thumbnails
 from ..models import Customer, LedgerEntry, Order, Payment, Product
 
 
-def make_context(**flags: bool) -> JobContext:
+def make_context(*, meta: dict[str, Any] | None = None, **flags: bool) -> JobContext:
     """Return what a worker would pass as the context of a first attempt."""
     return JobContext(
         job_id=Job().pk,
@@ -36,6 +46,7 @@ def make_context(**flags: bool) -> JobContext:
         max_attempts=3,
         deadline=timezone.now() + timedelta(minutes=1),
         _flags=AttemptFlags(**flags),
+        _read_meta=lambda: meta or {},
     )
 
 
@@ -146,6 +157,72 @@ class PageTests(TestCase):
             self.press("order")
         with self.assertNumQueries(10):
             self.client.get(reverse("shop:index"))
+
+
+class MiddlewareTests(TestCase):
+    databases = frozenset({"default", "business"})
+
+    def test_job_runs_in_the_language_it_was_enqueued_in(self) -> None:
+        seen = []
+        run = middleware.set_language(lambda *call: seen.append(get_language()))
+        run(make_context(meta={"language": "de"}), [], {})
+        run(make_context(), [], {})
+        assert seen == ["de", "en"]
+        assert get_language() == "en"
+
+    async def test_async_job_does_too(self) -> None:
+        seen = []
+
+        async def call_next(*call: object) -> None:
+            seen.append(get_language())
+
+        run = middleware.set_language(call_next)
+        await run(make_context(meta={"language": "fr"}), [], {})
+        assert seen == ["fr"]
+        assert get_language() == "en"
+
+    def test_welcome_has_a_date_in_the_language_of_the_visitor(self) -> None:
+        customer = actions.make_customer()
+        with (
+            override("de"),
+            mock.patch.object(timezone, "localdate", return_value=date(2026, 3, 2)),
+        ):
+            jobs.send_welcome(customer_id=customer.pk)
+        assert "Montag, 2 März 2026" in mail.outbox[0].body
+
+    def test_sign_up_says_the_language(self) -> None:
+        job = actions.ACTIONS["sign-up"].start()
+        assert job.meta["language"] in actions.LANGUAGES
+
+
+class AsyncViewTests(TransactionTestCase):
+    databases = frozenset({"default", "business"})
+
+    async def ask(self) -> HttpResponse:
+        order = await sync_to_async(actions.place_order)()
+        return await self.async_client.post(
+            reverse("shop:ask-partner", args=[order.pk])
+        )
+
+    async def test_answer_of_the_job_is_the_answer_of_the_view(self) -> None:
+        asking = asyncio.create_task(self.ask())
+        # The view waits on this very event loop, and leaves it free for us.
+        while not await Job.objects.aexists():
+            await asyncio.sleep(0.01)
+        # What a worker would write.
+        await Job.objects.aupdate(
+            status="succeeded", result={"status": 202}, finished_at=timezone.now()
+        )
+        answer = await asking
+        assert answer.status_code == 200
+        assert json.loads(answer.content)["result"] == {"status": 202}
+
+    @override_settings(PARTNER_TIMEOUT=0.05)
+    async def test_job_that_takes_too_long_is_cancelled(self) -> None:
+        answer = await self.ask()
+        assert answer.status_code == 503
+        assert json.loads(answer.content)["status"] == "cancelled"
+        assert (await Job.objects.aget()).status == "cancelled"
 
 
 class JobTests(TestCase):

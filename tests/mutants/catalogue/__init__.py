@@ -17,6 +17,7 @@ from tests.mutants.catalogue.fences import FENCES
 from tests.mutants.catalogue.hearts import HEARTS
 from tests.mutants.catalogue.keys import KEYS
 from tests.mutants.catalogue.locks import LOCKS
+from tests.mutants.catalogue.passages import PASSAGES
 from tests.mutants.catalogue.prunes import PRUNES
 from tests.mutants.catalogue.rescues import RESCUES
 
@@ -32,4 +33,5 @@ MUTANTS = [
     *ENDINGS,
     *PRUNES,
     *COMFORTS,
+    *PASSAGES,
 ]

@@ -1,4 +1,4 @@
-"""System checks: `manage.py check` says what is wrong before a worker has to."""
+"""Checks of JOBQUEUE, its environment variables, and what they rely on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from . import registry
-from .options import read_options
+from ..options import read_options
 
 
 @register("jobqueue")
@@ -36,29 +35,4 @@ def check_options(**kwargs: Any) -> list[CheckMessage]:
                 id="jobqueue.E003",
             )
         )
-    return found
-
-
-@register("jobqueue")
-def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E010: two handlers of one name; E011: a database nobody knows."""
-    found: list[CheckMessage] = [
-        Error(
-            f"Two handlers are named {name!r}: {first} and {second}.",
-            hint="Rename one: @job('another.name').",
-            id="jobqueue.E010",
-        )
-        for name, first, second in registry.duplicates
-    ]
-    for made in registry.all_handlers().values():
-        for alias in made.databases:
-            if alias not in settings.DATABASES:
-                found.append(
-                    Error(
-                        f"The handler {made.name!r} names the database {alias!r}, "
-                        f"which DATABASES lacks.",
-                        hint="Correct databases=… or DATABASES.",
-                        id="jobqueue.E011",
-                    )
-                )
     return found
