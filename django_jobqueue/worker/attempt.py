@@ -110,7 +110,6 @@ async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     timeout = find_timeout(handler, claim, bench.options)
     context = make_context(held, handler, bench, timeout=timeout)
     outcome: Outcome
-    # Each task has a context of its own: nothing to take back.
     current_claim.set(claim)
     most = find_max_attempts(handler, claim, bench.options)
     held.enter_task(timeout=timeout.total_seconds(), most=most)
@@ -122,6 +121,8 @@ async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
         outcome = _judge(error, handler, claim, bench)
     finally:
         held.leave()
+        # In a task of its own nobody would notice; a test may share its context.
+        current_claim.set(None)
     ran = time.monotonic() - (held.started or 0.0)
     return Ending(claim=claim, outcome=outcome, started=held.started, ran=ran)
 

@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -60,13 +61,23 @@ class _Output(logging.StreamHandler[TextIO]):
 def _name_records(worker_id: UUID | None) -> None:
     """Give every record `jobqueue`, a dict: any handler and formatter may use it."""
     make_record = logging.getLogRecordFactory()
+    if isinstance(make_record, _NamedRecords):
+        # Of an earlier worker in this process.
+        make_record = make_record.inner
+    logging.setLogRecordFactory(_NamedRecords(make_record, worker_id))
 
-    def make_named_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        record = make_record(*args, **kwargs)
-        record.jobqueue = _name_job(current_claim.get(), worker_id)
+
+@dataclass(frozen=True, slots=True)
+class _NamedRecords:
+    """Makes log records that name the job they were written in."""
+
+    inner: Callable[..., logging.LogRecord]
+    worker_id: UUID | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = self.inner(*args, **kwargs)
+        record.jobqueue = _name_job(current_claim.get(), self.worker_id)
         return record
-
-    logging.setLogRecordFactory(make_named_record)
 
 
 def _name_job(claim: Claim | None, worker_id: UUID | None) -> dict[str, Any]:

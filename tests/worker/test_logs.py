@@ -245,3 +245,13 @@ def test_every_record_inside_a_job_bears_its_names() -> None:
     assert {name: inside[name] for name in IN_JOB} == IN_JOB
     assert outside["worker_id"] == str(WORKER_ID)
     assert "job_id" not in outside
+
+
+def test_a_second_worker_in_one_process_names_records_in_place_of_the_first() -> None:
+    with bare_logging() as stream:
+        configure("text")
+        configure("text", worker_id=WORKER_ID)
+        logging.getLogger("somebody.else").warning("hello")
+        inner = logging.getLogRecordFactory().inner
+    assert stream.getvalue().endswith(f"WARNING hello worker_id={WORKER_ID}\n")
+    assert inner is logging.LogRecord
