@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -29,6 +30,11 @@ from tests.venvs import ROOT, VENVS, default_python, find_python, make_venv
 
 DJANGO = {(3, 11): "5.2", (3, 12): "6.0", (3, 13): "6.1"}
 DATABASES = ("postgresql", "sqlite")
+# What starts processes waits more than it works: it runs beside the rest.
+PARTS = {
+    "faults": ["tests/faults"],
+    "processes": ["tests/integration", "tests/histories", "tests/plans"],
+}
 
 _printing = threading.Lock()
 _running: set[subprocess.Popen[str]] = set()
@@ -57,7 +63,7 @@ class Combination:
 
     environment: Environment
     database: str
-    # Of the whole suite "" is all but "faults", whose tests wait more than they work.
+    # A part of the whole suite; what is not in PARTS has none.
     part: str = ""
     result: str = "not run, interrupted"
     failed: bool = True
@@ -72,10 +78,11 @@ class Combination:
             return ["-m", "not slow and not once", *given]
         if given:
             return given
+        marks = [] if self.database == DATABASES[0] else ["-m", "not once"]
         if self.part:
-            return ["tests/faults"]
-        left_out = [] if self.database == DATABASES[0] else ["-m", "not once"]
-        return ["--ignore=tests/faults", *left_out]
+            return [*PARTS[self.part], *marks]
+        folders = itertools.chain.from_iterable(PARTS.values())
+        return [*(f"--ignore={folder}" for folder in folders), *marks]
 
 
 def list_combinations(
@@ -85,7 +92,7 @@ def list_combinations(
     combinations = []
     for environment in environments:
         is_divided = environment.whole and not options.pytest
-        for part in ("", "faults") if is_divided else ("",):
+        for part in (*PARTS, "") if is_divided else ("",):
             combinations += [Combination(environment, d, part) for d in DATABASES]
     return [
         each

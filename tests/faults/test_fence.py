@@ -31,8 +31,13 @@ FAST = {
     # A loop looks for the database more often than a busy machine needs.
     "JOBQUEUE_TEST_CONSTANTS": "loop.LONGEST_PAUSE=0.2",
 }
+# The second mode knows nothing of databases: it is seen on one of them.
 in_both_modes = pytest.mark.parametrize(
-    "mode", [(), ("--in-process",)], ids=["supervised", "in-process"]
+    "mode",
+    [
+        pytest.param((), id="supervised"),
+        pytest.param(("--in-process",), id="in-process", marks=pytest.mark.postgresql),
+    ],
 )
 
 

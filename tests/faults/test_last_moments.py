@@ -19,8 +19,13 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 Env = dict[str, str]
+# The second mode knows nothing of databases: it is seen on one of them.
 in_both_modes = pytest.mark.parametrize(
-    "mode", [(), ("--in-process",)], ids=["supervised", "in-process"]
+    "mode",
+    [
+        pytest.param((), id="supervised"),
+        pytest.param(("--in-process",), id="in-process", marks=pytest.mark.postgresql),
+    ],
 )
 # Two seconds are promised; the machine may be busy.
 AT_ONCE = 3.0

@@ -64,6 +64,17 @@ def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
 # --- scaling
 
 
+# The second mode knows nothing of databases: it is seen on one of them.
+in_both_modes = pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((), id="supervised"),
+        pytest.param(("--in-process",), id="alone", marks=pytest.mark.postgresql),
+    ],
+)
+
+
+@pytest.mark.postgresql
 def test_processes_follow_a_burst_and_no_job_is_dropped(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -119,7 +130,7 @@ def hear(manager: socket.socket, word: str) -> str:
             return message
 
 
-@pytest.mark.parametrize("flags", [(), ("--in-process",)], ids=["supervised", "alone"])
+@in_both_modes
 def test_systemd_probes_and_a_file_tell_how_a_worker_is(
     worker_env: Env, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
@@ -166,7 +177,7 @@ def test_probes_are_answered_while_the_database_is_away(worker_env: Env) -> None
             assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("flags", [(), ("--in-process",)], ids=["supervised", "alone"])
+@in_both_modes
 def test_worker_without_a_job_for_a_while_ends_well(
     worker_env: Env, flags: tuple[str, ...]
 ) -> None:
@@ -179,6 +190,7 @@ def test_worker_without_a_job_for_a_while_ends_well(
     assert not WorkerHeartbeat.objects.exists()
 
 
+@pytest.mark.postgresql
 def test_port_that_is_taken_keeps_a_worker_from_starting(worker_env: Env) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -313,6 +325,7 @@ def test_runserver_hosts_one_worker_and_takes_it_along(worker_env: Env) -> None:
         wait_until(lambda: not count_workers())
 
 
+@pytest.mark.postgresql
 def test_other_commands_host_no_worker(worker_env: Env) -> None:
     env = {**worker_env, "JOBQUEUE_EMBED_WORKER": "true"}
     command = "import os, django; django.setup(); os.waitpid(-1, os.WNOHANG)"

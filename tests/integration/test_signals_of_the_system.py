@@ -15,6 +15,8 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.slow,
+    # On SQLite the matrix of faults/test_signals.py shows them.
+    pytest.mark.postgresql,
     pytest.mark.timeout(120),
 ]
 

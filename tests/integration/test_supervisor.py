@@ -19,7 +19,12 @@ from tests.processes import WorkerProcess, is_alive
 from tests.testapp import dangerous, jobs
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    # What supervisors do on SQLite the tests of faults show.
+    pytest.mark.postgresql,
+]
 
 Env = dict[str, str]
 FAST = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
