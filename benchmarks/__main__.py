@@ -50,7 +50,15 @@ def main() -> int:
         found = stack.enter_context(start_servers(peers, folder))
         results = report.new_results(scale, database=describe(found.postgres))
         systems = start_systems(stack, peers, found, results)
+        # What was measured is kept, also when somebody stops the run.
+        stack.callback(write, results, options)
         run(chosen, systems, scale, results)
+    say(f"{as_minutes(time.monotonic() - started)} in all")
+    return 0
+
+
+def write(results: report.Results, options: argparse.Namespace) -> None:
+    """Write the files and print the page."""
     is_whole = not (options.quick or options.only or options.systems)
     folder = options.output or (DOCS if is_whole else SCRATCH)
     if options.keep and (earlier := report.read_results(folder)):
@@ -58,8 +66,6 @@ def main() -> int:
     written = report.write(results, folder)
     say("\n" + report.as_page(results))
     say(f"{len(written)} files in {folder}")
-    say(f"{as_minutes(time.monotonic() - started)} in all")
-    return 0
 
 
 def end_cleanly_on_sigterm() -> None:

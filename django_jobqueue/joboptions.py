@@ -70,7 +70,7 @@ class JobOptions:
 def read_job_options(given: Mapping[str, Any]) -> JobOptions:
     """Check the options of one job. Raises a subclass of InvalidOption."""
     if not given:
-        return _NO_OPTIONS
+        return NO_OPTIONS
     checked = {}
     for name, value in given.items():
         if name not in _READERS:
@@ -210,7 +210,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tags": _read_tags,
     "meta": _read_meta,
 }
-_NO_OPTIONS = JobOptions()
+NO_OPTIONS = JobOptions()
 
 
 def _describe_unknown(name: str) -> str:

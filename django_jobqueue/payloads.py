@@ -32,10 +32,13 @@ def dump_payload(payload: Any, *, limit: int) -> str:
             f"The payload is a dict of the handler's keyword arguments, not "
             f"{_describe(payload)}. Pass something like {{'user_id': 1}}."
         )
+    if not payload:
+        return "{}"
     text, fault = _dump(payload, "payload")
     if fault:
         raise InvalidPayload(fault)
-    size = len(text.encode())
+    # A character has at most four bytes.
+    size = len(text) if 4 * len(text) <= limit else len(text.encode())
     if size > limit:
         raise PayloadTooLarge(
             f"The payload has {size:,} bytes of JSON; MAX_PAYLOAD_BYTES allows "

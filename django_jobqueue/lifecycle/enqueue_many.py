@@ -18,10 +18,11 @@ from uuid import UUID
 from django.db import IntegrityError, connections
 
 from ..exceptions import InvalidOption, JobQueueError
+from ..joboptions import NO_OPTIONS
 from ..models import Job
 from ..options import Options, get_options
 from . import seams
-from .database import Database, make_rank
+from .database import Database, count_microseconds, make_rank
 from .enqueue import (
     JobSpec,
     NewJob,
@@ -196,9 +197,34 @@ def _copy_jobs(
 ) -> None:
     if not news:
         return
+    common = [new for new in news if new.options is NO_OPTIONS]
+    special = [new for new in news if new.options is not NO_OPTIONS]
     with connections[db.alias].cursor() as cursor, cursor.copy(COPY_JOBS) as copy:
-        for row in _plan_rows(news, options, now=now):
+        copy.write("".join(_format_rows(common, options, now=now)))
+        for row in _plan_rows(special, options, now=now):
             copy.write_row(row)
+
+
+def _format_rows(
+    news: list[NewJob], options: Options, *, now: datetime
+) -> Iterator[str]:
+    """Yield the rows of jobs without options as COPY reads them.
+
+    Most bulks have no others, and write_row() would take three times as long. Names
+    cannot hold anything that COPY gives a meaning to, and JSON only a backslash.
+    """
+    aging = count_microseconds(options.aging)
+    rank = make_rank(now, now, priority=0, aging=options.aging)
+    rest = f"{now}\t\\N\t\\N\t\\N\t{now}\t\\N\t[]\t{{}}\n"
+    for id, job_type, queue, payload, args, priority, _ in news:
+        if "\\" in payload:
+            payload = payload.replace("\\", "\\\\")
+        if "\\" in args:
+            args = args.replace("\\", "\\\\")
+        yield (
+            f"{id}\t{job_type}\t{queue}\t{payload}\t{args}\tpending\t{priority}\t"
+            f"{rank - priority * aging}\t{rest}"
+        )
 
 
 INSERT_KEYED_JOBS = """

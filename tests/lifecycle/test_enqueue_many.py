@@ -396,3 +396,26 @@ def test_million_specs_take_less_than_fifty_megabytes(
     assert created == 1_000_000
     assert Job.objects.count() == 1_002_000
     assert growth < 50
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [{}, {"tags": ["a"]}], ids=["plain", "special"])
+def test_texts_arrive_as_they_were_whatever_copy_reads_in_them(
+    options: dict[str, Any],
+) -> None:
+    texts = [
+        "\\",
+        "\\N",
+        "\\.",
+        "a\tb",
+        "a\nb",
+        "a\r\nb",
+        'say "\\n"',
+        "\x1f\x7fü\u2028",
+    ]
+    specs = [JobSpec("testapp.add", {"x": text}, **options) for text in texts]
+
+    Job.objects.enqueue_many(specs)
+
+    found = {job.pk: job.payload for job in Job.objects.all()}
+    assert [found[spec.id] for spec in specs] == [{"x": text} for text in texts]
