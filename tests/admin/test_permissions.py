@@ -66,6 +66,7 @@ def test_list_is_shown_to_those_who_may_see(
         "queue",
     ],
 )
+@pytest.mark.slow
 def test_page_is_shown_to_those_who_may_see(
     clients: dict[str, Client], rows: Rows, visitor: str, page: str, row: str
 ) -> None:
@@ -75,6 +76,7 @@ def test_page_is_shown_to_those_who_may_see(
 
 @pytest.mark.parametrize("visitor", VISITORS)
 @pytest.mark.parametrize("row", ["pending", "dead", "attempt", "worker", "queue"])
+@pytest.mark.slow
 def test_form_never_saves_or_adds(
     clients: dict[str, Client], rows: Rows, visitor: str, row: str
 ) -> None:
@@ -114,6 +116,7 @@ def test_button_acts_for_those_who_may(
 
 @pytest.mark.parametrize("visitor", VISITORS)
 @pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.slow
 def test_list_offers_and_runs_actions_for_those_who_may(
     clients: dict[str, Client], rows: Rows, visitor: str, action: str
 ) -> None:
@@ -143,6 +146,7 @@ def test_get_of_an_action_asks_and_changes_nothing(
 
 
 @pytest.mark.parametrize(("row", "action"), NEEDS)
+@pytest.mark.slow
 def test_permission_allows_its_own_action_and_no_other(
     rows: Rows, django_user_model: Any, row: str, action: str
 ) -> None:
@@ -159,6 +163,7 @@ def test_permission_allows_its_own_action_and_no_other(
 
 
 @pytest.mark.parametrize(("row", "action"), NEEDS)
+@pytest.mark.slow
 def test_permission_to_act_does_not_allow_to_see(
     rows: Rows, django_user_model: Any, row: str, action: str
 ) -> None:
