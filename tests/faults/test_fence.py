@@ -261,7 +261,7 @@ def test_process_whose_claim_loop_is_stuck_ends_and_says_where(
         else:
             # Another child runs what the first one could not.
             assert job.wait(timeout=30).attempts == 1
-            assert worker.has_logged(f"child exited with code {EXIT_CODE}")
+            wait_until(lambda: worker.has_logged(f"child exited with code {EXIT_CODE}"))
             wait_until(lambda: worker.read_log().count("worker started") == 2)
             assert worker.stop() == 0
         log = worker.read_log()
