@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .backoff import exponential, linear
     from .context import JobContext
     from .exceptions import Cancel, Discard, JobTimeout, RateLimited, Snooze
     from .handlers import BaseHandler, handler, job
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from .lifecycle.enqueue_many import EnqueueCounts
     from .lifecycle.requeue import RequeueCounts
     from .models import DeadJob, Job
-    from .outcomes import exponential, linear
 
 _PLACES = {
     "BaseHandler": "handlers",
@@ -31,10 +31,10 @@ _PLACES = {
     "RateLimited": "exceptions",
     "RequeueCounts": "lifecycle.requeue",
     "Snooze": "exceptions",
-    "exponential": "outcomes",
+    "exponential": "backoff",
     "handler": "handlers",
     "job": "handlers",
-    "linear": "outcomes",
+    "linear": "backoff",
 }
 
 __all__ = [

@@ -28,6 +28,7 @@ from typing import (
     overload,
 )
 
+from .backoff import Backoff, BackoffCallable, Seconds, exponential, read_backoff
 from .context import JobContext
 from .exceptions import HandlerError, InvalidArguments, InvalidOption
 from .joboptions import (
@@ -39,14 +40,7 @@ from .joboptions import (
     read_timeout,
 )
 from .options import Options, check_queue_name
-from .outcomes import (
-    Backoff,
-    BackoffCallable,
-    RetryPolicy,
-    Seconds,
-    exponential,
-    read_backoff,
-)
+from .outcomes import RetryPolicy
 from .registry import find_app_label, register
 
 if TYPE_CHECKING:

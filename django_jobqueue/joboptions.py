@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from django.utils.timezone import is_aware
 
+from .backoff import Backoff, Seconds, read_backoff
 from .exceptions import (
     InvalidOption,
     InvalidPayload,
@@ -21,7 +22,6 @@ from .exceptions import (
     InvalidTime,
 )
 from .options import check_queue_name
-from .outcomes import Backoff, Seconds, read_backoff
 from .payloads import SURROGATE, dump_json
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar
 
 from django.db import DatabaseError, InterfaceError
 
+from .backoff import Backoff, BackoffCallable, exponential, read_seconds
 from .exceptions import (
     Cancel,
     Discard,
-    InvalidOption,
     JobCancelled,
     JobTimeout,
     RateLimited,
@@ -36,83 +35,8 @@ from .states import AttemptOutcome, DeadReason
 
 # How often trouble that is not the job's fault is forgiven before it counts.
 MAX_GIVEN_BACK = 20
-# Longer delays would not fit a database's timestamps.
-LONGEST_DELAY = timedelta(days=36_500)
 
 E = TypeVar("E", bound=BaseException)
-Seconds: TypeAlias = timedelta | float
-BackoffCallable: TypeAlias = Callable[[int, BaseException], Seconds | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait before the next attempt.
-
-    `kind` is "steps" (the last one repeats), "exponential" or "linear" (both capped,
-    with jitter of 50 to 100 %).
-    """
-
-    kind: str
-    steps: tuple[timedelta, ...]
-    cap: timedelta = LONGEST_DELAY
-
-    def delay(self, attempt: int, *, jitter: float) -> timedelta:
-        """Return the delay after `attempt` (from 1); `jitter` is from 0 to 1."""
-        if self.kind == "steps":
-            return self.steps[min(attempt, len(self.steps)) - 1]
-        # 2 ** 60 seconds is beyond any cap, and larger powers would overflow.
-        factor = 2.0 ** min(attempt - 1, 60) if self.kind == "exponential" else attempt
-        seconds = min(
-            self.steps[0].total_seconds() * factor, self.cap.total_seconds()
-        ) * (0.5 + jitter / 2)
-        return timedelta(seconds=seconds)
-
-    def dump(self) -> Any:
-        """Return the JSON stored in Job.backoff."""
-        if self.kind == "steps":
-            return [step.total_seconds() for step in self.steps]
-        return {self.kind: [self.steps[0].total_seconds(), self.cap.total_seconds()]}
-
-
-def exponential(base: Seconds = 1, cap: Seconds = 300) -> Backoff:
-    """Wait `base × 2^(attempt − 1)`, at most `cap`, with jitter of 50 to 100 %."""
-    return Backoff("exponential", (_duration(base),), _duration(cap))
-
-
-def linear(step: Seconds = 1, cap: Seconds = 300) -> Backoff:
-    """Wait `step × attempt`, at most `cap`, with jitter of 50 to 100 %."""
-    return Backoff("linear", (_duration(step),), _duration(cap))
-
-
-def read_backoff(value: Any) -> Backoff | BackoffCallable:
-    """Read what users write for `backoff`. Raises InvalidOption."""
-    if isinstance(value, Backoff):
-        return value
-    if isinstance(value, list | tuple) and value:
-        return Backoff("steps", tuple(_duration(step) for step in value))
-    if callable(value):
-        return value  # type: ignore[no-any-return]
-    return Backoff("steps", (_duration(value),))
-
-
-def load_backoff(stored: Any) -> Backoff:
-    """Read what Backoff.dump() wrote."""
-    if isinstance(stored, dict):
-        [(kind, (step, cap))] = stored.items()
-        return Backoff(kind, (_duration(step),), _duration(cap))
-    return Backoff("steps", tuple(_duration(step) for step in stored))
-
-
-def _duration(value: Any) -> timedelta:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if is_number and 0 <= seconds <= LONGEST_DELAY.total_seconds():
-        return timedelta(seconds=seconds)
-    raise InvalidOption(
-        f"backoff takes seconds, a timedelta, a list of either, exponential(base, "
-        f"cap), linear(step, cap) or a callable (attempt, exception), each of 0 or "
-        f"more; not {value!r}."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +215,7 @@ def choose_delay(
         return backoff.delay(attempt, jitter=random.random())
     try:
         answer = backoff(attempt, error)
-        return _duration(answer) if answer is not None else timedelta()
+        return read_seconds(answer) if answer is not None else timedelta()
     # The user's callable: whatever it does, the failure must be recorded.
     except BaseException:
         return exponential().delay(attempt, jitter=random.random())

@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     {"exceptions", "states", "failures"},
     {"options"},
-    {"outcomes", "signals", "payloads", "context", "joboptions"},
+    {"backoff", "outcomes", "signals", "payloads", "context", "joboptions"},
     {"handlers", "middleware", "models", "registry"},
     {"lifecycle"},
     {"schedules", "limits", "breaker", "steps", "events", "workflows"}

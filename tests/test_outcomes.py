@@ -32,10 +32,10 @@ from django_jobqueue import (
     exponential,
     linear,
 )
+from django_jobqueue.backoff import Backoff, load_backoff, read_backoff
 from django_jobqueue.exceptions import InvalidOption, JobCancelled
 from django_jobqueue.outcomes import (
     MAX_GIVEN_BACK,
-    Backoff,
     Cancelled,
     Crashed,
     Died,
@@ -50,8 +50,6 @@ from django_jobqueue.outcomes import (
     judge,
     judge_crash,
     judge_overrun,
-    load_backoff,
-    read_backoff,
 )
 from django_jobqueue.states import AttemptOutcome, DeadReason
 

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
+from ..backoff import Backoff, read_backoff
 from ..exceptions import InvalidOption
 from ..handlers import RetryOn
 from ..joboptions import read_job_options
-from ..outcomes import Backoff, read_backoff
 from .api import InvalidTask, Task
 
 

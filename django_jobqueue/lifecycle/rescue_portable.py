@@ -12,9 +12,9 @@ from uuid import UUID
 
 from django.db.models import F
 
+from ..backoff import exponential
 from ..models import Attempt, Job, WorkerHeartbeat
 from ..options import Options
-from ..outcomes import exponential
 from ..states import AttemptOutcome, DeadReason, JobStatus
 from .bury import bury_portable
 from .database import Database, make_rank

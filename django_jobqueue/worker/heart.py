@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from ..backoff import exponential, load_backoff
 from ..lifecycle.backends import end_backends
 from ..lifecycle.beat import beat_workers, deregister
 from ..lifecycle.database import Database
@@ -31,11 +32,9 @@ from ..outcomes import (
     Crashed,
     Outcome,
     Retried,
-    exponential,
     is_database_trouble,
     judge_crash,
     judge_overrun,
-    load_backoff,
 )
 from ..signals import JobLog
 from .board import Inside, Overrun

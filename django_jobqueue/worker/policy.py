@@ -6,11 +6,12 @@ import json
 from datetime import timedelta
 from typing import Any
 
+from ..backoff import Backoff, load_backoff
 from ..exceptions import JobTimeout
 from ..handlers import Handler
 from ..lifecycle.claim import Claim
 from ..options import Options
-from ..outcomes import Backoff, Outcome, RetryPolicy, choose_delay, judge, load_backoff
+from ..outcomes import Outcome, RetryPolicy, choose_delay, judge
 from ..registry import find_handler
 from .held import HeldJob
 
