@@ -16,7 +16,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-import environ
 from django.conf import settings
 from django.core.signals import setting_changed
 
@@ -348,7 +347,7 @@ def _find_values(
     if flags.get(option.name) is not None:
         yield f"--{option.name.replace('_', '-')}", flags[option.name]
     for name, factor in ((f"JOBQUEUE_{key}", 1), ENVIRONMENT_ALIASES.get(key, ("", 1))):
-        if name and environ.Env().get_value(name, default=""):
+        if name and os.environ.get(name):
             yield (
                 f"The environment variable {name}",
                 _read_variable(name, option.metadata["cast"], factor),
@@ -358,6 +357,9 @@ def _find_values(
 
 
 def _read_variable(name: str, cast: Any, factor: float) -> Any:
+    # Not above: most processes have no variable of ours, and every one starts with us.
+    import environ
+
     env = environ.Env()
     text: str = env.str(name)
     try:

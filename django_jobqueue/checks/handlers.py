@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
 from .. import registry
 from ..exceptions import ConfigurationError
-from ..handlers import Handler
-from ..middleware import import_factory, is_capable
 from ..options import read_options
+
+if TYPE_CHECKING:
+    from ..handlers import Handler
 
 
 @register("jobqueue")
@@ -62,6 +63,9 @@ def _warn_of_others(
 @register("jobqueue")
 def check_middleware(**kwargs: Any) -> list[CheckMessage]:
     """E030: a path of MIDDLEWARE leads nowhere; E031: it does not fit a handler."""
+    # Not above: a web process, which imports the checks, has no use for it.
+    from ..middleware import import_factory
+
     options, _ = read_options({})
     found: list[CheckMessage] = []
     for path in options.middleware:
@@ -89,6 +93,8 @@ def check_middleware(**kwargs: Any) -> list[CheckMessage]:
 
 def _find_unfit(factory: Any) -> list[Handler[..., Any]]:
     """Return the first handler of each kind that a middleware cannot run around."""
+    from ..middleware import is_capable
+
     first: dict[bool, Handler[..., Any]] = {}
     for made in registry.all_handlers().values():
         if not is_capable(factory, is_async=made.is_async):
