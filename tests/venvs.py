@@ -31,6 +31,7 @@ def make_venv(name: str, *, extras: str, python: str, django: str = "") -> Path:
     stamp = directory / "stamp"
     wanted = _stamp(python, extras, django)
     if stamp.exists() and stamp.read_text() == wanted and python_version(str(inside)):
+        _compile(str(inside))
         return inside
     print(f"Making .venvs/{name} …", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
@@ -41,7 +42,18 @@ def make_venv(name: str, *, extras: str, python: str, django: str = "") -> Path:
     pip = [str(inside), "-m", "pip", "--disable-pip-version-check"]
     _run([*pip, "install", "--quiet", *requirements])
     stamp.write_text(wanted)
+    _compile(str(inside))
     return inside
+
+
+def _compile(python: str) -> None:
+    """Compile our code, as pip does with what it installs.
+
+    Where PYTHONDONTWRITEBYTECODE is set, every worker that a test starts would do so
+    again, which took longer than all the rest of its start.
+    """
+    folders = ("django_jobqueue", "example_project", "tests", "benchmarks")
+    _run([python, "-m", "compileall", "-q", *(str(ROOT / name) for name in folders)])
 
 
 def find_python(version: Version) -> str | None:
