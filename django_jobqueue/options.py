@@ -223,7 +223,7 @@ class Options:
     # How long an idle worker sleeps before it looks again.
     poll_interval: timedelta = _option(_SECOND, _seconds(0.01, 3600), float)
     # The most jobs one claim takes.
-    batch_size: int = _option(200, _whole(1, 10_000), int)
+    batch_size: int = _option(400, _whole(1, 10_000), int)
     # How long a stopping worker waits for its running jobs.
     shutdown_timeout: timedelta = _option(25 * _SECOND, _seconds(0, 86400), float)
     # How long an attempt may take, unless its handler or job says otherwise.

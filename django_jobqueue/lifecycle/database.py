@@ -7,7 +7,7 @@ tests: in service, time is the database's (SQLite: the process's, there is no ot
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -175,3 +175,8 @@ def make_rank(
 def count_microseconds(duration: timedelta) -> int:
     """Return a duration as the statements take it."""
     return duration // timedelta(microseconds=1)
+
+
+def dump_array(values: Iterable[object]) -> str:
+    """Return an array as PostgreSQL reads it, of values that need no quotes."""
+    return "{" + ",".join(map(str, values)) + "}"

@@ -108,7 +108,9 @@ async def _arun_attempt(held: HeldJob, bench: Bench) -> Ending:
     if not isinstance(handler, Handler):
         return Ending(claim=claim, outcome=handler)
     timeout = find_timeout(handler, claim, bench.options)
-    context = make_context(held, handler, bench, timeout=timeout)
+    context = None
+    if handler.needs_context or bench.options.middleware:
+        context = make_context(held, handler, bench, timeout=timeout)
     outcome: Outcome
     current_claim.set(claim)
     most = find_max_attempts(handler, claim, bench.options)
@@ -178,7 +180,7 @@ def make_context(
 async def _acall(
     held: HeldJob,
     handler: Handler[..., Any],
-    context: JobContext,
+    context: JobContext | None,
     timeout: timedelta,
     bench: Bench,
 ) -> Outcome:
@@ -186,7 +188,7 @@ async def _acall(
     middleware = bench.options.middleware
     try:
         async with asyncio.timeout(timeout.total_seconds()) as limit:
-            if middleware:
+            if middleware and context is not None:
                 call = partial(handler.call, context)
                 result = await acall_through(
                     middleware, context, args, payload, call=call

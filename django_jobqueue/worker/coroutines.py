@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
@@ -39,18 +40,28 @@ class Coroutines:
         self._thread: threading.Thread | None = None
         self._stopping = asyncio.Event()
         self._ended = 0
+        # Jobs on their way to the loop, and whether it was told of them.
+        self._coming: deque[HeldJob] = deque()
+        self._is_told = False
         # asyncio keeps only weak references to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, held: HeldJob) -> None:
-        """Run one job on the loop; returns at once, from any thread."""
+        """Run one job on the loop; returns at once, from any thread.
+
+        The loop is told once for all that come together: each word is a system call
+        and wakes it, which cost more than the start of the job.
+        """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=self._run, name="jobqueue-coroutines", daemon=True
             )
             self._thread.start()
-        self._loop.call_soon_threadsafe(self._create_task, held)
+        self._coming.append(held)
+        if not self._is_told:
+            self._is_told = True
+            self._loop.call_soon_threadsafe(self._create_tasks)
 
     def stop(self, timeout: float) -> bool:
         """End the loop; tell whether it is over and nothing was left behind."""
@@ -94,6 +105,12 @@ class Coroutines:
         await asyncio.wait(left, timeout=LAST_MOMENT)
         if not self._tasks:
             await sync_to_async(connections.close_all)()
+
+    def _create_tasks(self) -> None:
+        # Before the look: whoever comes after it says so again.
+        self._is_told = False
+        while self._coming:
+            self._create_task(self._coming.popleft())
 
     def _create_task(self, held: HeldJob) -> None:
         assert self._loop is not None

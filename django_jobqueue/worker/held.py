@@ -179,10 +179,14 @@ class HeldJobs:
     def remove(self, claims: Iterable[Claim]) -> None:
         with self._lock:
             for claim in claims:
-                held = self._jobs.get(claim.id)
-                if held is not None and held.claim.lease_token == claim.lease_token:
-                    del self._jobs[claim.id]
+                held = self._jobs.pop(claim.id, None)
+                if held is None:
+                    continue
+                if held.claim.lease_token == claim.lease_token:
                     held.forget()
+                else:
+                    # Claimed again by us meanwhile.
+                    self._jobs[claim.id] = held
 
     def find(self, id: UUID) -> HeldJob | None:
         return self._jobs.get(id)

@@ -43,7 +43,11 @@ class Pace:
 
     @property
     def ahead(self) -> int:
-        """How many jobs may be held beyond the free slots."""
+        """How many jobs may be held beyond the free slots.
+
+        Two batches: one runs while the next is on its way, else the slots are empty
+        for a quarter of the time (benchmarks, drain).
+        """
         if self._mean > SHORT:
             return 0
-        return min(self._batch_size, int(self._rate * AHEAD))
+        return min(2 * self._batch_size, int(self._rate * AHEAD))

@@ -50,6 +50,8 @@ class Slots:
         self.seconds = 0.0
         self._idle_threads = 0
         self._threads = 0
+        # A thread was woken or started and has not looked for work yet.
+        self._is_waking = False
         self._is_closed = False
         self._coroutines = Coroutines(bench, on_end=self._end_coroutine)
 
@@ -70,13 +72,11 @@ class Slots:
     def take_waiting(self, *, older_than: float = 0.0) -> list[HeldJob]:
         """Take out jobs that have not started, to be given back."""
         limit = time.monotonic() - older_than
+        taken: list[HeldJob] = []
         with self._condition:
-            taken = [job for job in self._waiting if job.held_since <= limit]
-            if taken:
-                gone = set(map(id, taken))
-                self._waiting = deque(
-                    job for job in self._waiting if id(job) not in gone
-                )
+            # In the order in which they came.
+            while self._waiting and self._waiting[0].held_since <= limit:
+                taken.append(self._waiting.popleft())
         return taken
 
     def close(self) -> None:
@@ -90,15 +90,25 @@ class Slots:
         return self._coroutines.stop(timeout)
 
     def _start_more(self) -> None:
-        """Start what fits: coroutines at once, threads as needed. Holds the lock."""
+        """Start what fits: coroutines at once, then a thread. Holds the lock."""
         self._start_coroutines()
-        if not self._has_work():
+        if self._has_work():
+            self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        """Have one more thread look for work, which will wake the next. Holds the lock.
+
+        One at a time: while it comes, the threads that are awake may have done all of
+        many short jobs, and each that comes for nothing costs as much as two of them.
+        """
+        if self._is_waking:
             return
-        sync_jobs = min(len(self._waiting), self.concurrency - self._running)
-        self._condition.notify(min(sync_jobs, self._idle_threads))
-        for _ in range(sync_jobs - self._idle_threads):
-            if self._threads >= self.concurrency:
-                break
+        if self._idle_threads:
+            self._is_waking = True
+            self._condition.notify()
+        elif self._threads < self.concurrency:
+            # Before the start, which lets the new thread run at once.
+            self._is_waking = True
             self._threads += 1
             threading.Thread(
                 target=self._work, name=f"jobqueue-job-{self._threads}", daemon=True
@@ -115,6 +125,7 @@ class Slots:
 
     def _work(self) -> None:
         """Run sync jobs until the worker stops. The body of a job thread."""
+        self._is_waking = False
         while (held := self._take()) is not None:
             ending = run_attempt(held, self._bench)
             with self._condition:
@@ -147,7 +158,7 @@ class Slots:
                 if self._has_work():
                     self._running += 1
                     held = self._waiting.popleft()
-                    self._start_coroutines()
+                    self._start_more()
                     break
                 if self._is_closed:
                     self._threads -= 1
@@ -155,6 +166,8 @@ class Slots:
                 self._idle_threads += 1
                 has_news = self._condition.wait(IDLE)
                 self._idle_threads -= 1
+                # Also where the word came just when it had waited long enough.
+                self._is_waking = False
                 if not has_news:
                     close_idle_connections()
         return held

@@ -230,7 +230,8 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         "claim suspects from one queue": (CLAIM_SUSPECTS, one, SUSPECTS // 5),
         "claim suspects from five queues": (CLAIM_SUSPECTS, many, 50),
         "promote": (PROMOTE_JOBS, later, 100),
-        "finish": (WRITE_SUCCEEDED, ended, count),
+        # Answers with one row, whether all were written.
+        "finish": (WRITE_SUCCEEDED, {**ended, "count": count}, 1),
         "retry": (WRITE_MOVED, {**ended, **moved}, count),
         "bury": (WRITE_DIED, {**ended, **died}, count),
         "progress": (
