@@ -398,11 +398,15 @@ def kept_in_postgres(peer: Peer) -> bool:
 
 
 def bulk_systems(peer: Peer) -> bool:
-    return peer.store != "sqlite" and peer.name != "jobqueue_unkept"
+    return producers(peer) or peer.name == "copy_rows"
 
 
 def producers(peer: Peer) -> bool:
     return main_systems(peer) and peer.name != "jobqueue_unkept"
+
+
+def single_producers(peer: Peer) -> bool:
+    return producers(peer) or peer.name in ("jobqueue_prepared", "insert_rows")
 
 
 def real_workers(peer: Peer) -> bool:
@@ -439,7 +443,7 @@ MEASURES = (
         title="Enqueue, one job per commit",
         text="One producer, one connection, a commit for each job.",
         run=enqueue_each,
-        systems=producers,
+        systems=single_producers,
         seconds=5,
     ),
     Measure(
@@ -447,7 +451,7 @@ MEASURES = (
         title="Enqueue inside one transaction",
         text="Job after job by the call for one, all in one transaction.",
         run=enqueue_together,
-        systems=producers,
+        systems=single_producers,
         seconds=5,
     ),
     Measure(

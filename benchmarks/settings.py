@@ -12,10 +12,13 @@ SYSTEM = os.environ.get("BENCH_SYSTEM", "jobqueue")
 
 # The peers get persistent connections, as Django and some of them advise for
 # throughput (Celery would connect anew for each job); ours runs as Django comes.
-CONN_MAX_AGE = 0 if SYSTEM in ("jobqueue", "copy_rows") else 600
+CONN_MAX_AGE = 0 if SYSTEM in ("jobqueue", "raw_rows") else 600
+OPTIONS: dict[str, Any] = {}
+if PREPARED := os.environ.get("BENCH_PREPARED"):
+    OPTIONS = {"server_side_binding": True, "prepare_threshold": int(PREPARED)}
 APPS = {
     "jobqueue": ["django_jobqueue"],
-    "copy_rows": ["django_jobqueue"],
+    "raw_rows": ["django_jobqueue"],
     "django_tasks_db": ["django_tasks_db"],
     "django_ox": ["django_ox"],
     "dj_queue": ["dj_queue"],
@@ -43,6 +46,7 @@ def read_database(url: str) -> dict[str, Any]:
         # DATABASE_URL may be somebody's: never write to any other database.
         "NAME": name if name.startswith("jobqueue_bench") else "jobqueue_bench",
         "CONN_MAX_AGE": CONN_MAX_AGE,
+        "OPTIONS": OPTIONS,
     }
 
 

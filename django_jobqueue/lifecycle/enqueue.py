@@ -138,8 +138,8 @@ def check_spec(spec: JobSpec, options: Options) -> NewJob:
 
 # For a job without options, the usual one. PostgreSQL plans it anew each time, since
 # Django prepares nothing (a pooler may stand between): what is not said costs nothing.
-# VALUES, and one moment for the whole statement: with a subquery for the clock the
-# server took nearly twice as long. The id is new, so nothing can conflict.
+# run_at and created_at are the time of the statement by default, as the rank is. The id
+# is new, so nothing can conflict.
 INSERT_PLAIN_JOB = """
     INSERT INTO jobqueue_job (
         id,
@@ -149,9 +149,7 @@ INSERT_PLAIN_JOB = """
         args,
         status,
         priority,
-        rank,
-        run_at,
-        created_at
+        rank
     )
     VALUES (
         %(id)s,
@@ -161,13 +159,10 @@ INSERT_PLAIN_JOB = """
         %(args)s,
         'pending',
         %(priority)s,
-        (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
-            - %(priority)s::bigint * %(aging)s::bigint,
-        statement_timestamp(),
-        statement_timestamp()
+        extract(epoch FROM statement_timestamp()) * 1000000 - %(head_start)s
     )
     ON CONFLICT DO NOTHING
-    RETURNING status, rank, run_at, created_at
+    RETURNING rank, run_at
 """
 
 INSERT_JOB = """
@@ -229,34 +224,36 @@ def _insert_postgres(
     db: Database, new: NewJob, options: Options, now: datetime | None
 ) -> Job | None:
     given = new.options
-    parameters = {
+    parameters: dict[str, Any] = {
         "id": new.id,
         "job_type": new.job_type,
         "queue": new.queue,
         "payload": new.payload,
         "args": new.args,
         "priority": new.priority,
-        "aging": count_microseconds(options.aging),
     }
+    aging = count_microseconds(options.aging)
     if given is NO_OPTIONS and now is None and seams.clock is None:
+        parameters["head_start"] = new.priority * aging
         rows = db.execute(INSERT_PLAIN_JOB, parameters)
-        return _make_job(db, new, *rows[0]) if rows else None
-    rows = db.execute(
-        INSERT_JOB,
-        {
-            **parameters,
-            "now": now,
-            "run_at": given.run_at,
-            "delay": given.delay,
-            "max_attempts": given.max_attempts,
-            "timeout": given.timeout,
-            "backoff": dump_backoff(given),
-            "unique_key": given.unique_key,
-            "expires_at": given.expires_at,
-            "tags": given.tags,
-            "meta": given.meta,
-        },
-    )
+        if not rows:
+            return None
+        [[rank, moment]] = rows
+        return _make_job(db, new, JobStatus.PENDING, rank, moment, moment)
+    parameters |= {
+        "aging": aging,
+        "now": now,
+        "run_at": given.run_at,
+        "delay": given.delay,
+        "max_attempts": given.max_attempts,
+        "timeout": given.timeout,
+        "backoff": dump_backoff(given),
+        "unique_key": given.unique_key,
+        "expires_at": given.expires_at,
+        "tags": given.tags,
+        "meta": given.meta,
+    }
+    rows = db.execute(INSERT_JOB, parameters)
     return _make_job(db, new, *rows[0]) if rows else None
 
 

@@ -7,6 +7,7 @@ inside the caller's transaction (PostgreSQL would serialise such commits): after
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -55,7 +56,9 @@ def notify_cancel(db: Database, job_id: UUID, worker_id: UUID) -> None:
 
 def notify_on_commit(alias: str, queue: str, rank: int) -> None:
     """Tell listening workers of a pending job once the caller has committed."""
-    _after_commit(alias, lambda notice: notice.add_pending(queue, rank))
+    # Most are said already; inside a transaction nobody knows when it will commit.
+    if connections[alias].in_atomic_block or _is_news(alias, queue, rank):
+        _after_commit(alias, lambda notice: notice.add_pending(queue, rank))
 
 
 def notify_due_on_commit(alias: str, seconds: float) -> None:
@@ -84,21 +87,23 @@ class _Notice:
 
     def __call__(self) -> Any:
         db = Database(alias=self.alias)
-        news = {q: rank for q, rank in self.ranks.items() if self._is_news(q, rank)}
+        with _sent_lock:
+            news = {
+                queue: rank
+                for queue, rank in self.ranks.items()
+                if _is_news(self.alias, queue, rank)
+            }
+            now = time.monotonic()
+            _sent.update({(self.alias, q): (now, rank) for q, rank in news.items()})
         notify_pending(db, news)
         if self.due is not None:
             notify_due(db, max(0.0, self.due - time.monotonic()))
 
-    def _is_news(self, queue: str, rank: int) -> bool:
-        """Leading edge only, but a rank lower than the last one sent goes out."""
-        now = time.monotonic()
-        key = (self.alias, queue)
-        with _sent_lock:
-            sent_at, sent_rank = _sent.get(key, (-WINDOW, rank))
-            if now - sent_at < WINDOW and rank >= sent_rank:
-                return False
-            _sent[key] = (now, rank)
-            return True
+
+def _is_news(alias: str, queue: str, rank: int) -> bool:
+    """Leading edge only, but a rank lower than the last one sent goes out."""
+    sent_at, sent_rank = _sent.get((alias, queue), (-math.inf, rank))
+    return rank < sent_rank or time.monotonic() - sent_at >= WINDOW
 
 
 def _after_commit(alias: str, add: Callable[[_Notice], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 from django.db import models
 from django.db.models import JSONField
@@ -15,20 +15,39 @@ from django.utils.translation import gettext_lazy as _
 from ..options import get_options
 from ..registry import find_handler
 
-_clock_lock = threading.Lock()
+_lock = threading.Lock()
 _last_tick = 0
+# Read in bulk, since each read is a system call; used from the end.
+_randomness = b""
 
 
 def make_id() -> UUID:
     """Return a UUIDv7; those of one process sort in the order they were made."""
-    global _last_tick
-    with _clock_lock:
+    global _last_tick, _randomness
+    with _lock:
         # Milliseconds and 12 bits of their fraction (RFC 9562, 6.2 method 3).
-        _last_tick = max(_last_tick + 1, time.time_ns() * 4096 // 1_000_000)
-        tick = _last_tick
+        _last_tick = tick = max(_last_tick + 1, time.time_ns() * 4096 // 1_000_000)
+        if not _randomness:
+            _randomness = os.urandom(1024)
+        chance, _randomness = _randomness[-8:], _randomness[:-8]
     high = (tick >> 12) << 16 | 0x7000 | (tick & 0xFFF)
-    low = 0b10 << 62 | int.from_bytes(os.urandom(8)) >> 2
-    return UUID(int=high << 64 | low)
+    low = 0b10 << 62 | int.from_bytes(chance) >> 2
+    # Past its constructor, which takes longer than all of the above.
+    id = object.__new__(UUID)
+    object.__setattr__(id, "int", high << 64 | low)
+    object.__setattr__(id, "is_safe", SafeUUID.unknown)
+    return id
+
+
+def _forget_randomness() -> None:
+    global _lock, _randomness
+    # A thread that the child does not have may have held it.
+    _lock = threading.Lock()
+    _randomness = b""
+
+
+# Two processes must not go on with the same bytes.
+os.register_at_fork(after_in_child=_forget_randomness)
 
 
 def get_alias() -> str:

@@ -1,0 +1,1 @@
+"""Tests of django_jobqueue.models."""
