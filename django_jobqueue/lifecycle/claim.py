@@ -228,7 +228,7 @@ def claim_jobs(
     else:
         parameters |= dump_spans(list(map(whole, quotas)) if spans is None else spans)
         parameters["with_suspects"] = suspects is Suspects.TOO
-        rows = db.execute(CLAIM_JOBS, parameters)
+        rows = db.execute(CLAIM_JOBS, parameters, is_steady=True)
     return _sort_claims(map(Claim._make, rows))
 
 

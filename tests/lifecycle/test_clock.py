@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job, JobSpec
 from django_jobqueue.lifecycle.beat import beat
-from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.database import Database, make_rank
 from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
@@ -58,6 +58,20 @@ def test_a_job_is_enqueued_at_the_databases_time(
     assert job.status == "scheduled"
     assert is_near(job.created_at, moment)
     assert is_near(job.run_at, moment + 3 * HOUR)
+
+
+def test_a_job_without_options_bears_the_databases_time(
+    database: Database, moment: datetime, options: Options
+) -> None:
+    job = enqueue_job(JobSpec("testapp.nothing"), db=database)
+
+    assert job.status == "pending"
+    assert is_near(job.created_at, moment)
+    assert is_near(job.run_at, moment)
+    stored = Job.objects.get()
+    assert (stored.run_at, stored.created_at) == (job.run_at, job.created_at)
+    rank = make_rank(job.run_at, job.run_at, priority=0, aging=options.aging)
+    assert stored.rank == job.rank == rank
 
 
 def test_a_job_is_promoted_when_the_database_says_it_is_due(

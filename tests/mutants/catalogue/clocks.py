@@ -23,7 +23,7 @@ CLOCKS = [
     use_own_clock(
         "enqueue",
         "enqueue.py",
-        '            "now": now',
+        '        "aging": aging,\n        "now": now',
         "test_a_job_is_enqueued_at_the_databases_time",
     ),
     use_own_clock(

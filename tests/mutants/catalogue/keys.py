@@ -26,7 +26,7 @@ KEYS = [
                 "            return job\n"
                 "        job = insert(db, new, options, now)\n",
             ),
-            Edit(ENQUEUE, "    ON CONFLICT DO NOTHING\n", ""),
+            Edit(ENQUEUE, "    ON CONFLICT DO NOTHING\n", "", count=2, nth=2),
         ],
         tests=[
             "tests/lifecycle/test_enqueue.py"
