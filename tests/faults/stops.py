@@ -150,8 +150,11 @@ def _list_busy(pids: Sequence[int], count: int) -> list[int]:
 
 def _halt_group(worker: WorkerProcess) -> Halt:
     supervisor = worker.process.pid
-    # Both of its children have jobs: the busiest moment.
-    wait_until(lambda: _list_busy(list_children(supervisor), 2))
+    # Both of its children have jobs: the busiest moment. On SQLite it may not come: who
+    # has a job that keeps the only lock often gets the next one too.
+    with suppress(AssertionError):
+        wait_until(lambda: _list_busy(list_children(supervisor), 2), timeout=TTL)
+    wait_until(lambda: _list_busy(list_children(supervisor), 1))
     return _halt(supervisor, list_children(supervisor), is_group=True)
 
 
