@@ -259,10 +259,10 @@ def _claim_portable(
         return []
     with db.atomic():
         claimed_at = db.read_clock(now)
-        jobs: list[Job] = []
+        jobs: list[Any] = []
         for queue, quota in quotas.items():
             wanted = rows.filter(queue=queue).order_by("rank", "id")
-            jobs += db.lock_rows(wanted)[:quota]
+            jobs += _read_jobs(db, wanted)[:quota]
         _take_jobs(db, jobs, worker_id=worker_id, claimed_at=claimed_at)
     return _sort_claims(_make_claim(job, claimed_at) for job in jobs)
 
@@ -276,7 +276,7 @@ def claim_job(
     """
     with db.atomic():
         claimed_at = db.read_clock(now)
-        jobs = list(db.lock_rows(_find_pending(db, Suspects.TOO).filter(pk=id)))
+        jobs = list(_read_jobs(db, _find_pending(db, Suspects.TOO).filter(pk=id)))
         _take_jobs(db, jobs, worker_id=worker_id, claimed_at=claimed_at)
     return _make_claim(jobs[0], claimed_at) if jobs else None
 
@@ -288,11 +288,18 @@ def _find_pending(db: Database, suspects: Suspects) -> QuerySet[Job]:
     return rows
 
 
+def _read_jobs(db: Database, rows: QuerySet[Job]) -> QuerySet[Job, Any]:
+    """Lock jobs and read what a claim tells of them: not the whole models."""
+    names = {"attempt": "attempts"}
+    columns = [names.get(name, name) for name in Claim._fields if name != "claimed_at"]
+    return db.lock_rows(rows).values_list(*columns, named=True)
+
+
 def _take_jobs(
-    db: Database, jobs: Sequence[Job], *, worker_id: UUID, claimed_at: datetime
+    db: Database, jobs: Sequence[Any], *, worker_id: UUID, claimed_at: datetime
 ) -> None:
     for start in range(0, len(jobs), 500):
-        ids = [job.pk for job in jobs[start : start + 500]]
+        ids = [job.id for job in jobs[start : start + 500]]
         Job.objects.using(db.alias).filter(pk__in=ids, status=JobStatus.PENDING).update(
             status=JobStatus.RUNNING,
             lease_token=F("lease_token") + 1,
@@ -303,9 +310,9 @@ def _take_jobs(
         )
 
 
-def _make_claim(job: Job, claimed_at: datetime) -> Claim:
+def _make_claim(job: Any, claimed_at: datetime) -> Claim:
     return Claim(
-        id=job.pk,
+        id=job.id,
         lease_token=job.lease_token + 1,
         rank=job.rank,
         job_type=job.job_type,

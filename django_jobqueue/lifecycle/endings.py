@@ -42,6 +42,20 @@ class Ending:
     is_taken: bool = False
 
     @property
+    def is_quick(self) -> bool:
+        """Whether nothing but the success is to be written: the usual case.
+
+        After an earlier claim (token above 1) the job has a history that goes on, and
+        it may be suspected of a crash.
+        """
+        return (
+            type(self.outcome) is Succeeded
+            and not self.outcome.note
+            and not self.is_taken
+            and self.claim.lease_token == 1
+        )
+
+    @property
     def label(self) -> str:
         """How the attempt ended, as Attempt.outcome has it."""
         outcome = self.outcome

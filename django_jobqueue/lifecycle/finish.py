@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ..exceptions import LeaseLost
 from ..options import Options
-from ..outcomes import Died, Succeeded
+from ..outcomes import Died
 from ..states import JobStatus
 from .bury import write_died
 from .database import Database, count_microseconds, dump_array
@@ -129,28 +129,13 @@ def _divide(
     moved: list[Ending] = []
     died: list[Ending] = []
     for ending in endings:
-        if _is_quick(ending):
+        if ending.is_quick:
             quick.append(ending)
         elif isinstance(ending.outcome, Died):
             died.append(ending)
         else:
             moved.append(ending)
     return quick, moved, died
-
-
-def _is_quick(ending: Ending) -> bool:
-    """Tell whether nothing but the success is to be written: the usual case.
-
-    After an earlier claim (token above 1) the job has a history that goes on, and it
-    may be suspected of a crash.
-    """
-    outcome = ending.outcome
-    return (
-        type(outcome) is Succeeded
-        and not outcome.note
-        and not ending.is_taken
-        and ending.claim.lease_token == 1
-    )
 
 
 def _read_retention(options: Options) -> dict[str, timedelta | None]:

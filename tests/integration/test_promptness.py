@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,33 @@ def test_a_released_job_is_taken_by_another_worker_promptly(
             assert leaving.stop(timeout=10) == 0
             go_on.touch()
             assert job.wait(timeout=PROMPT).status == "succeeded"
+
+
+def test_long_jobs_do_not_wait_in_a_worker_while_another_one_is_free(
+    worker_env: dict[str, str],
+) -> None:
+    flags, seconds = ("--concurrency", "4"), 1.0
+    with WorkerProcess(worker_env, *flags, **POLL) as one:
+        one.wait_until_started()
+        with WorkerProcess(worker_env, *flags, **POLL) as other:
+            other.wait_until_started()
+            Job.objects.enqueue_many(
+                jobs.sleep_briefly.spec(seconds=seconds) for _ in range(24)
+            )
+            wait_until(lambda: Job.objects.filter(status="succeeded").count() == 24)
+    rows = Job.objects.values_list("finished_by", "claimed_at", "started_at")
+    for owner, claimed_at, _ in rows:
+        # A job sleeps for a second at least: those that began within the last 0.9 s
+        # were running when this one was claimed.
+        running = rows.filter(
+            finished_by=owner,
+            claimed_at__lt=claimed_at,
+            started_at__gt=claimed_at - timedelta(seconds=0.9 * seconds),
+        )
+        together = rows.filter(finished_by=owner, claimed_at=claimed_at)
+        assert running.count() + together.count() <= 4
+    # Both took part, since neither had taken more than it could start.
+    assert len({owner for owner, _, _ in rows}) == 2
 
 
 def test_a_rescued_job_is_taken_promptly(
