@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -92,6 +93,48 @@ def test_a_success_keeps_the_result_and_frees_the_key(
     assert job.started_at < job.finished_at
     assert job.prune_at == job.finished_at + timedelta(days=1)
     assert not Attempt.objects.exists()
+
+
+def test_many_successes_keep_their_own_results_and_starts(
+    database: Database, options: Options
+) -> None:
+    for _ in range(400):
+        make_job()
+    claims = claim(database, limit=400)
+    now = time.monotonic()
+    results = [None if number % 3 else str(number) for number in range(400)]
+    starts = [None if number == 7 else now - number for number in range(400)]
+    lost, *ours = claims
+    Job.objects.filter(pk=lost.id).update(lease_token=2)
+    # Claimed long ago: a handler is not called before its job is claimed.
+    early = timezone.now() - timedelta(hours=1)
+    endings = [
+        Ending(
+            claim=claimed._replace(claimed_at=early),
+            outcome=Succeeded(results[number]),
+            started=starts[number],
+        )
+        for number, claimed in enumerate(claims)
+    ]
+
+    report = finish_attempts(database, endings, worker_id=WORKER, options=options)
+
+    assert {ending.claim.id for ending in report.done} == {job.id for job in ours}
+    assert [ending.claim.id for ending in report.lost] == [lost.id]
+    assert Job.objects.get(pk=lost.id).status == "running"
+    rows = Job.objects.in_bulk([claimed.id for claimed in ours])
+    for number, claimed in enumerate(claims):
+        if claimed is lost:
+            continue
+        job = rows[claimed.id]
+        assert job.status == "succeeded"
+        assert job.result == (None if number % 3 else number)
+        if number == 7:
+            assert job.started_at is None
+        else:
+            ago = (job.finished_at - job.started_at).total_seconds()
+            # And what has passed since `now`, on however slow a machine.
+            assert number <= ago < number + 60
 
 
 def test_a_success_after_a_failure_is_an_attempt_of_its_own(

@@ -83,6 +83,13 @@ FENCES = [
         SAME_TOKEN,
     ),
     drop_portable_fence(
+        "success",
+        "finish_portable.py",
+        "token",
+        " lease_token=1,",
+        SAME_WORKER,
+    ),
+    drop_portable_fence(
         "progress",
         "progress.py",
         "token",

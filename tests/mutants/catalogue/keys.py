@@ -45,8 +45,8 @@ KEYS = [
         [
             Edit(
                 "django_jobqueue/lifecycle/finish_portable.py",
-                '{"unique_key": None, "finished_at": now',
-                '{"finished_at": now',
+                '        "unique_key": None,\n',
+                "",
             )
         ],
         tests=[f"{TESTS}::test_a_success_keeps_the_result_and_frees_the_key"],
