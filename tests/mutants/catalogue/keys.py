@@ -47,7 +47,13 @@ KEYS = [
                 "django_jobqueue/lifecycle/finish_portable.py",
                 '        "unique_key": None,\n',
                 "",
-            )
+            ),
+            # One alone is made good by the other: a CHECK refuses the first.
+            Edit(
+                "django_jobqueue/lifecycle/finish_portable.py",
+                '{"unique_key": None, "finished_at": now',
+                '{"finished_at": now',
+            ),
         ],
         tests=[f"{TESTS}::test_a_success_keeps_the_result_and_frees_the_key"],
         database="sqlite",
