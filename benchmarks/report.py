@@ -101,7 +101,8 @@ def describe_machine(database: str) -> dict[str, str]:
 def write(results: Results, folder: Path) -> list[Path]:
     """Write the JSON file, the page and the plots; return what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(asdict(results), indent=1, sort_keys=True)
+    # In their order: the first number of a measure is the one that ratios are made of.
+    text = json.dumps(asdict(results), indent=1)
     written = [folder / "results.json", folder / "results.txt"]
     written[0].write_text(text + "\n")
     written[1].write_text(as_page(results))
