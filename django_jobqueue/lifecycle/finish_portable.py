@@ -122,7 +122,7 @@ def _plan_successes(
 def _choose(db: Database, column: str, values: dict[UUID, Any]) -> Any:
     """Return the expression that gives each job its own value, NULL where none is.
 
-    As a text: Django takes longer to compile a When than SQLite to write the row.
+    As a text: compiling a When for each job was most of the work of a finish.
     """
     connection = connections[db.alias]
     pk, field = Job._meta.pk, Job._meta.get_field(column)

@@ -50,7 +50,7 @@ class Coroutines:
         """Run one job on the loop; returns at once, from any thread.
 
         The loop is told once for all that come together: each word is a system call
-        and wakes it, which cost more than the start of the job.
+        and wakes it.
         """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()

@@ -99,7 +99,7 @@ class Slots:
         """Have one more thread look for work, which will wake the next. Holds the lock.
 
         One at a time: while it comes, the threads that are awake may have done all of
-        many short jobs, and each that comes for nothing costs as much as two of them.
+        many short jobs, and whoever comes for nothing fights for the interpreter.
         """
         if self._is_waking:
             return
