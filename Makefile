@@ -4,6 +4,7 @@ PYTHON ?= python3
 DEV := .venvs/dev/bin
 DEMO := .venvs/demo/bin
 DOCS := .venvs/docs/bin
+RELEASE := .venvs/release/bin
 BROWSER := .venvs/browser/bin
 BENCH := .venvs/bench/bin
 
@@ -11,9 +12,9 @@ BENCH := .venvs/bench/bin
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quickstart test-browser conformance mutants faults lint format demo docs
-.PHONY: bench bench-quick profile bench-venv clean
-.PHONY: dev-venv demo-venv docs-venv browser-venv
+.PHONY: help test test-quickstart test-browser conformance django-tests mutants faults
+.PHONY: lint format demo docs bench bench-quick profile bench-venv clean
+.PHONY: dev-venv demo-venv docs-venv browser-venv release release-venv
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,12 +42,19 @@ test-quickstart: dev-venv ## Follow the README in a fresh project, on both datab
 	@$(DEV)/python -m tests.postgres -- \
 		$(DEV)/python -m tests.quickstart.follow_readme $(ARGS)
 
+release: dev-venv release-venv ## Build dist/, check it, follow the quickstart with the wheel
+	@$(DEV)/python -m tests.postgres -- \
+		$(RELEASE)/python -m tests.release $(ARGS)
+
 test-browser: browser-venv ## Walk through the admin in a real browser (needs Chromium)
 	JOBQUEUE_TEST_BROWSER=1 JOBQUEUE_TEST_DATABASE=sqlite \
 		$(BROWSER)/python -m pytest -q -s tests/browser $(ARGS)
 
 conformance: ## Hold our backend and others against django.tasks; write the table
 	@$(PYTHON) -m tests.conformance
+
+django-tests: ## Run Django's own tests of django.tasks against our backend
+	@$(PYTHON) -m tests.django_tests
 
 mutants: dev-venv ## Seed bugs that the tests must find (ARGS='--only rescue --jobs 2')
 	@$(DEV)/python -m tests.mutants $(ARGS)
@@ -79,6 +87,9 @@ demo-venv:
 
 docs-venv:
 	@$(PYTHON) -m tests.venvs docs docs
+
+release-venv:
+	@$(PYTHON) -m tests.venvs release release
 
 browser-venv:
 	@$(PYTHON) -m tests.venvs browser test,browser

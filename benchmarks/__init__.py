@@ -1,1 +1,1 @@
-"""Measurements, outside the tests: ratios of systems run in turn, side by side."""
+"""Benchmarks, outside the test run: ratios between systems measured in one run."""

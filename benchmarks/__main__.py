@@ -1,11 +1,11 @@
-"""Measure ours and theirs in turn, in one run: `make bench` and `make bench-quick`.
+"""Measure our system and its peers in one run: `make bench` and `make bench-quick`.
 
     python -m benchmarks [--quick] [--only drain,latency] [--systems jobqueue,celery]
                          [--rounds 3] [--jobs 20000] [--output FOLDER] [--keep]
 
-Installs what is missing, starts PostgreSQL and redis, and in each round of a measure
-asks every system once, one after the other. A system that cannot be installed or
-started stands in the table as "not run" with the reason.
+Installs missing packages and starts PostgreSQL and redis. Each round of a measure calls
+every system once, one after the other. A system that cannot be installed or started
+appears in the table as "not run", with the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ import psycopg
 
 from benchmarks import catalog, installs, measures, report, servers
 from benchmarks.catalog import Peer
-from benchmarks.driver import Failed, Servers, System, say
-from benchmarks.measures import Measure, Scale
+from benchmarks.driver import Servers, System, say
+from benchmarks.measures.measure import Measure, Scale
 from benchmarks.system import Unsupported
+from benchmarks.workers import Failed
 from tests.venvs import ROOT
 
 T = TypeVar("T")
 
-# A whole run is for the documentation, any other for whoever looks.
+# A full run updates the documentation; any other run writes to a scratch folder.
 DOCS = ROOT / "docs" / "design" / "benchmarks"
 SCRATCH = ROOT / ".venvs" / "bench-results"
 QUICK = Scale(seconds=10, rounds=3, latencies=20, budget=110)
@@ -50,7 +51,7 @@ def main() -> int:
         found = stack.enter_context(start_servers(peers, folder))
         results = report.new_results(scale, database=describe(found.postgres))
         systems = start_systems(stack, peers, found, results)
-        # What was measured is kept, also when somebody stops the run.
+        # Results are written even if the run is interrupted.
         stack.callback(write, results, options)
         run(chosen, systems, scale, results)
     say(f"{as_minutes(time.monotonic() - started)} in all")
@@ -69,7 +70,7 @@ def write(results: report.Results, options: argparse.Namespace) -> None:
 
 
 def end_cleanly_on_sigterm() -> None:
-    """Leave all blocks when told to stop, so that servers and workers stop too."""
+    """Exit through all `with` blocks on SIGTERM: servers and workers stop too."""
 
     def leave(*args: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)
@@ -84,11 +85,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--systems", default="", help="systems, separated by commas")
     parser.add_argument("--rounds", type=int, help="rounds of each measure")
     parser.add_argument("--jobs", type=int, help="jobs of a drain, at most")
-    parser.add_argument("--seconds", type=float, help="the longest that a drain lasts")
+    parser.add_argument("--seconds", type=float, help="longest duration of a drain")
     parser.add_argument("--history", type=int, help="finished jobs, future jobs")
     parser.add_argument("--backlog", type=int, help="jobs of the long backlog")
     parser.add_argument("--pinned", type=int, help="jobs under a pinned xmin")
-    parser.add_argument("--memory", type=int, help="jobs while memory is looked at")
+    parser.add_argument("--memory", type=int, help="jobs of the memory measure")
     parser.add_argument("--latencies", type=int, help="single jobs to an idle worker")
     parser.add_argument("--output", type=Path, help="folder for files")
     parser.add_argument(
@@ -99,7 +100,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class ListAction(argparse.Action):
-    """Print all measures and systems, and leave."""
+    """Print all measures and systems, then exit."""
 
     def __call__(self, *args: object, **kwargs: object) -> None:
         for measure in measures.MEASURES:
@@ -124,7 +125,7 @@ def choose_measures(options: argparse.Namespace) -> list[Measure]:
 
 
 def choose_peers(options: argparse.Namespace, chosen: list[Measure]) -> list[Peer]:
-    """Return the systems that at least one of the measures wants."""
+    """Return the systems that take part in at least one of the measures."""
     names = options.systems.split(",") if options.systems else None
     if names is None:
         names = list(measures.QUICK_SYSTEMS if options.quick else catalog.BY_NAME)
@@ -142,7 +143,7 @@ def pick(table: dict[str, T], name: str, kind: str) -> T:
 
 @contextlib.contextmanager
 def start_servers(peers: list[Peer], folder: Path) -> Iterator[Servers]:
-    """Run PostgreSQL, and redis if somebody needs it and it can be had."""
+    """Run PostgreSQL; run redis too if a peer needs it and it is available."""
     with contextlib.ExitStack() as stack:
         address, reason = "", ""
         if any(peer.store == "redis" for peer in peers):
@@ -168,7 +169,7 @@ def start_systems(
     found: Servers,
     results: report.Results,
 ) -> dict[str, System]:
-    """Install and prepare the systems; note why one of them cannot take part."""
+    """Install and prepare the systems; record the reason if one cannot take part."""
     systems = {}
     for peer in peers:
         try:
@@ -184,13 +185,17 @@ def start_systems(
 
 @dataclass
 class Clock:
-    """What has been done, and how long the rest will take."""
+    """Progress of the run, and an estimate of the time left."""
 
     waiting: list[tuple[Measure, Peer]]
     took: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def left(self) -> float:
-        """Return the seconds of the rest: as before, else as far off as so far."""
+        """Return the estimated seconds left.
+
+        Uses the earlier duration of each call if known, else the measure's estimate
+        corrected by the error so far.
+        """
         hints = sum(measures.BY_NAME[name].seconds for name, _ in self.took) or 1
         factor = sum(self.took.values()) / hints if self.took else 1
         return sum(

@@ -1,11 +1,11 @@
-"""One system in its own virtual environment, asked by lines of JSON.
+"""One system in its own virtual environment, called with lines of JSON.
 
     python -m benchmarks.agent NAME
 
 Reads {"do": method, "with": {argument: value}} from standard input, calls that method
 of the adapter `benchmarks.systems.NAME` and answers with one line: {"value": …},
-{"unsupported": why} or {"error": traceback}. What the system prints goes to standard
-error.
+{"unsupported": why} or {"error": traceback}. Output that the system prints goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.system import System, Unsupported
 
 
 def main() -> None:
-    # The answers alone go to standard output, whatever the system prints there.
+    # Standard output carries answers only: whatever the system prints goes elsewhere.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module = importlib.import_module(f"benchmarks.systems.{sys.argv[1]}")
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def serve(system: System, questions: TextIO, answers: TextIO) -> None:
-    """Answer until there are no more questions."""
+    """Answer requests until standard input is closed."""
     for line in questions:
         question = json.loads(line)
         answer = answer_to(system, question["do"], question["with"])

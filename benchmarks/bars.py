@@ -1,7 +1,7 @@
-"""What we want to reach, as ratios of one run or as numbers of ours.
+"""Targets: ratios within one run, or absolute numbers of our system.
 
 Each bar compares one number with another of the same run, or with a constant.
-report.py prints them with what was measured; a bar whose numbers are not there is "not
+report.py prints them with the measured values; a bar without numbers is "not
 measured".
 """
 
@@ -17,7 +17,7 @@ Place = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """`place`, divided by `other` if there is one, within the limit."""
+    """`place`, divided by `other` if given, must be within the limit."""
 
     text: str
     place: Place
@@ -46,7 +46,7 @@ def against(
     number: str = "",
     ours: str = OURS,
 ) -> Bar:
-    """Return the bar of ours divided by theirs."""
+    """Return a bar for our number divided by theirs."""
     return Bar(
         text=f"{measure}{' ' + number if number else ''}: {ours} / {theirs}",
         place=(measure, ours, number),
@@ -64,7 +64,7 @@ def alone(
     at_most: float | None = None,
     ours: str = OURS,
 ) -> Bar:
-    """Return the bar of a number of ours."""
+    """Return a bar for one number of our system."""
     return Bar(
         text=f"{measure}: {ours}, {number}",
         place=(measure, ours, number),

@@ -1,8 +1,8 @@
-"""Every system that can be measured: where it comes from and how it is set up.
+"""Every system that can be measured: its packages and its settings.
 
-`settings` is printed beside the numbers: the best that each system's own documentation
-advises, at the durability it has by default. `rate` is roughly how many no-op jobs it
-drains in a second; it decides how many jobs a round takes, never what comes out.
+`settings` is printed beside the numbers: the best that the system's documentation
+advises, at its default durability. `rate` is roughly the number of no-op jobs it
+drains in a second; it sets how many jobs a round enqueues and does not affect results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ORM = "Django>=6.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One system; `module` is its adapter, `venv` "" our own environment."""
+    """One system; `module` is its adapter; an empty `venv` is our own environment."""
 
     name: str
     label: str

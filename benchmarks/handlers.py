@@ -1,4 +1,4 @@
-"""What the measured jobs do, the same for every system written in Python.
+"""The measured handlers, the same for every system written in Python.
 
 An adapter in systems/ wraps these functions in whatever its system calls a handler.
 Standard library only, except write(), which needs Django.
@@ -11,8 +11,8 @@ import time
 
 from benchmarks.record import count_call, keep_delay
 
-SLEEP = 0.010
-BURN = 0.005
+SLEEP_SECONDS = 0.010
+BURN_SECONDS = 0.005
 
 
 def nothing() -> None:
@@ -21,19 +21,19 @@ def nothing() -> None:
 
 
 def stamp(sent: int) -> None:
-    """Keep how long it took to get here."""
+    """Record the delay since the job was sent."""
     keep_delay(sent)
 
 
 def sleep() -> None:
-    """Wait 10 ms, as for a slow service."""
-    time.sleep(SLEEP)
+    """Wait 10 ms, like a call to a slow service."""
+    time.sleep(SLEEP_SECONDS)
     count_call()
 
 
 def burn() -> None:
     """Use 5 ms of processor time."""
-    end = time.thread_time() + BURN
+    end = time.thread_time() + BURN_SECONDS
     while time.thread_time() < end:
         pass
     count_call()
@@ -49,7 +49,7 @@ def write() -> None:
 
 async def asleep() -> None:
     """Wait 10 ms without a thread."""
-    await asyncio.sleep(SLEEP)
+    await asyncio.sleep(SLEEP_SECONDS)
     count_call()
 
 

@@ -2,8 +2,8 @@
 
     python3 -m benchmarks.installs    # make .venvs/bench, ours, and print its Python
 
-Made on demand with the newest Python found and kept while nothing changes. Standard
-library only.
+Made on demand with the newest Python found, and kept while the requirements do not
+change. Standard library only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def python_of(peer: Peer) -> str:
 
 
 def version_of(peer: Peer) -> str:
-    """Return the version of a peer as it is installed."""
+    """Return the installed version of a peer."""
     if peer.node:
         code = (
             f"require({str(NODE / 'node_modules')!r} + '/{peer.node[0]}/package.json')"

@@ -1,4 +1,4 @@
-"""The measured handlers as jobs of ours."""
+"""The measured handlers as jobs of our system."""
 
 from __future__ import annotations
 

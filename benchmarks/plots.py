@@ -18,7 +18,7 @@ INK = "#1f2933"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar with its spread and what is written at its end."""
+    """One bar with its spread and its label."""
 
     label: str
     value: float

@@ -1,4 +1,4 @@
-"""Processor time and memory of process trees, from /proc; and their end."""
+"""Processor time and memory of process trees, read from /proc."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def die_with_parent() -> None:
-    """Have this process ended when its parent is gone, however that happens (Linux)."""
+    """Have the kernel kill this process when its parent dies (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def tree(pids: Iterable[int]) -> list[int]:
-    """Return these processes and all below them."""
+    """Return these processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for entry in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ def tree(pids: Iterable[int]) -> list[int]:
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Return the processor time that processes and their ended children have used."""
+    """Return the processor seconds used by processes and their reaped children."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):

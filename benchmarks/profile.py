@@ -2,10 +2,10 @@
 
     python -m benchmarks.profile [--seconds 15] [--jobs 400000] [--output FILE]
 
-py-spy starts the worker and looks at all its threads and processes 250 times a second;
-only the thread that holds the interpreter lock is counted, so width is the time that no
-other thread of Python could use. The start of supervisor and worker is in it too, and
-is recognised by its imports.
+py-spy starts the worker and samples all its threads and processes 250 times a second.
+It counts only the thread that holds the GIL, so width is time that no other Python
+thread could use. The start of supervisor and worker is included; its imports show
+which part that is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 
 from benchmarks import catalog, installs
 from benchmarks.__main__ import DOCS, end_cleanly_on_sigterm, start_servers
-from benchmarks.driver import System, Workers, say
+from benchmarks.driver import System, say
+from benchmarks.workers import Workers
 from tests.venvs import ROOT
 
 RATE = 250
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def profile(system: System, options: argparse.Namespace) -> None:
-    """Run the worker under py-spy until it has seen enough."""
+    """Run the worker under py-spy for the requested seconds."""
     spy = str(installs.BENCH.parent / "py-spy")
     flags = [
         "--gil",
@@ -62,22 +63,22 @@ def profile(system: System, options: argparse.Namespace) -> None:
         started = workers.wait_for_calls(1, seconds=60).begun[0] / 1e9
         wait_for_file(options.output, workers, options.seconds + WRITING_SECONDS)
         calls = workers.sample().calls
-    # Whose machine it was is nobody's business.
+    # Remove paths of this machine from the file.
     drawn = options.output.read_text().replace(f"{ROOT}/", "")
     options.output.write_text(drawn)
     took = min(time.monotonic() - started, options.seconds)
     say(f"{options.output}: {calls:,} jobs in about {took:.0f} s")
     if calls >= options.jobs:
-        say("All jobs were done before the end; give it more --jobs.")
+        say("All jobs were done before the end; use a higher --jobs.")
 
 
 def wait_for_file(path: Path, workers: Workers, seconds: float) -> None:
-    """Wait until py-spy has written its file and has ended."""
+    """Wait until py-spy has written its file and exited."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text().rstrip().endswith("</svg>")):
         if time.monotonic() > deadline:
-            words = (workers.records / "log").read_text(errors="replace")
-            raise SystemExit(f"py-spy wrote nothing:\n{words[-2000:]}")
+            output = (workers.records / "log").read_text(errors="replace")
+            raise SystemExit(f"py-spy wrote nothing:\n{output[-2000:]}")
         time.sleep(0.2)
 
 

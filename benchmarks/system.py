@@ -1,8 +1,8 @@
-"""What an adapter offers: the few things that are asked of every system.
+"""The interface of an adapter: the operations that every system is measured by.
 
-agent.py makes one System in the system's own virtual environment and calls its methods
-for the process that measures. Seconds are those of time.perf_counter(). A system that
-cannot do a thing raises Unsupported with the reason, which ends up in the table.
+agent.py creates one System in that system's virtual environment and calls its methods
+for the measuring process. Seconds are those of time.perf_counter(). A system that lacks
+an operation raises Unsupported; the table shows the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Unsupported(Exception):
-    """The system has no such thing."""
+    """The system has no such operation."""
 
 
 class System:
@@ -27,11 +27,11 @@ class System:
         raise NotImplementedError
 
     def clear(self) -> None:
-        """Forget all jobs, finished ones included."""
+        """Delete all jobs, finished ones included."""
         raise NotImplementedError
 
     def has_work(self) -> bool:
-        """Say whether a job is waiting or running."""
+        """Return whether a job is waiting or running."""
         raise NotImplementedError
 
     def enqueue_one(self, handler: str, payload: dict[str, Any]) -> None:
@@ -50,11 +50,11 @@ class System:
         raise Unsupported("jobs are not part of a transaction")
 
     def enqueue_bulk(self, handler: str, count: int) -> float:
-        """Enqueue jobs by the system's call for many; return the seconds."""
+        """Enqueue jobs by the system's bulk call; return the seconds."""
         raise Unsupported("no call for many jobs")
 
     def enqueue(self, handler: str, count: int) -> None:
-        """Enqueue jobs in the fastest way there is; nobody measures it."""
+        """Enqueue jobs in the fastest way available; the time is not measured."""
         try:
             self.enqueue_bulk(handler, count)
         except Unsupported:
@@ -64,11 +64,11 @@ class System:
                 self.enqueue_each(handler, count)
 
     def enqueue_stamped(self) -> None:
-        """Enqueue one job that keeps how long it took to start."""
+        """Enqueue one job that records its delay until the start."""
         self.enqueue_one("stamp", {"sent": time.monotonic_ns()})
 
     def enqueue_urgent(self) -> None:
-        """Enqueue such a job with the highest priority."""
+        """Enqueue one job with the highest priority that records its delay."""
         raise Unsupported("only asked of ours")
 
     def fill(self, finished: int, future: int) -> None:
@@ -88,11 +88,11 @@ class System:
     def worker_environment(
         self, processes: int, concurrency: int | None, handler: str
     ) -> dict[str, str]:
-        """Return what the workers need in their environment besides."""
+        """Return additional environment variables of the workers."""
         return {}
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 def timed(call: Callable[[], object]) -> float:

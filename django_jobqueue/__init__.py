@@ -1,6 +1,6 @@
 """Background jobs for Django, in the database the project already has.
 
-The public names, loaded when first used: importing this package touches no model.
+The public names, loaded on first use: importing this package imports no model.
 """
 
 from importlib import import_module
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from .context import JobContext
     from .exceptions import Cancel, Discard, JobTimeout, RateLimited, Snooze
     from .handlers import BaseHandler, handler, job
-    from .lifecycle.enqueue import JobSpec
     from .lifecycle.enqueue_many import EnqueueCounts
     from .lifecycle.requeue import RequeueCounts
     from .models import DeadJob, Job
+    from .storage.new_jobs import JobSpec
 
-_PLACES = {
+_MODULE_OF = {
     "BaseHandler": "handlers",
     "Cancel": "exceptions",
     "DeadJob": "models",
@@ -26,7 +26,7 @@ _PLACES = {
     "EnqueueCounts": "lifecycle.enqueue_many",
     "Job": "models",
     "JobContext": "context",
-    "JobSpec": "lifecycle.enqueue",
+    "JobSpec": "storage.new_jobs",
     "JobTimeout": "exceptions",
     "RateLimited": "exceptions",
     "RequeueCounts": "lifecycle.requeue",
@@ -36,6 +36,9 @@ _PLACES = {
     "job": "handlers",
     "linear": "backoff",
 }
+
+# Names that people import from other packages. ImportError: `from … import` shows it.
+_FOREIGN = ("task", "shared_task")
 
 __all__ = [
     "BaseHandler",
@@ -63,6 +66,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name in _FOREIGN:
+        raise ImportError(
+            f"There is no {name!r} in {__name__}. Write `from {__name__} import job` "
+            f"and decorate the function with @job; or `from django.tasks import task` "
+            f"with the backend of {__name__} in TASKS.",
+            name=__name__,
+        )
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

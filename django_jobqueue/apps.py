@@ -1,4 +1,4 @@
-"""The app: importing handlers and registering checks once Django is ready."""
+"""The app: imports handlers and registers checks when Django is ready."""
 
 import os
 import sys
@@ -19,13 +19,13 @@ class JobQueueConfig(AppConfig):
         from .registry import autodiscover
 
         autodiscover()
-        # What is wrong with the options is said by the checks.
+        # The checks report what is wrong with the options.
         options, _ = read_options({})
         if options.embed_worker:
             self._embed_worker()
 
     def _embed_worker(self) -> None:
-        from .worker.hosting import is_web_process, start_embedded_worker
+        from .worker.startup.embedded import is_web_process, start_embedded_worker
 
         if is_web_process(sys.argv, os.environ):
             start_embedded_worker()

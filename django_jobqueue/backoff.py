@@ -1,20 +1,20 @@
-"""Backoff: how long a job waits after a failed attempt, as users write it and as a row
-keeps it.
+"""Backoff: the delay after a failed attempt, as users write it and as a row stores it.
 
-Apart from outcomes.py, because every web process imports it together with the models.
+Separate from outcomes.py, because every web process imports this with the models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from .exceptions import InvalidOption
 
-# Longer delays would not fit a database's timestamps.
-LONGEST_DELAY = timedelta(days=36_500)
+# Longer delays would exceed the timestamps of a database.
+MAX_DELAY = timedelta(days=36_500)
 
 Seconds: TypeAlias = timedelta | float
 BackoffCallable: TypeAlias = Callable[[int, BaseException], Seconds | None]
@@ -30,7 +30,7 @@ class Backoff:
 
     kind: str
     steps: tuple[timedelta, ...]
-    cap: timedelta = LONGEST_DELAY
+    cap: timedelta = MAX_DELAY
 
     def delay(self, attempt: int, *, jitter: float) -> timedelta:
         """Return the delay after `attempt` (from 1); `jitter` is from 0 to 1."""
@@ -72,18 +72,41 @@ def read_backoff(value: Any) -> Backoff | BackoffCallable:
 
 
 def load_backoff(stored: Any) -> Backoff:
-    """Read what Backoff.dump() wrote."""
-    if isinstance(stored, dict):
-        [(kind, (step, cap))] = stored.items()
-        return Backoff(kind, (read_seconds(step),), read_seconds(cap))
-    return Backoff("steps", tuple(read_seconds(step) for step in stored))
+    """Read what Backoff.dump() wrote. Raises InvalidOption."""
+    match stored:
+        case {"exponential": [step, cap], **rest} if not rest:
+            return exponential(step, cap)
+        case {"linear": [step, cap], **rest} if not rest:
+            return linear(step, cap)
+        case [_, *_]:
+            return Backoff("steps", tuple(read_seconds(step) for step in stored))
+    raise InvalidOption("A stored backoff is no list of seconds and no exponential.")
+
+
+def find_stored_backoff(text: str | None) -> Backoff | None:
+    """Read Job.backoff, a JSON text; None if there is none or SQL wrote another value.
+
+    The caller then uses the backoff of the handler or of the setting.
+    """
+    try:
+        return None if text is None else load_backoff(json.loads(text))
+    except (InvalidOption, ValueError, RecursionError):
+        return None
+
+
+def growing_pauses(first: float, longest: float) -> Iterator[float]:
+    """Yield the pauses of our own retries and polls: twice as long each time."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(pause * 2, longest)
 
 
 def read_seconds(value: Any) -> timedelta:
     """Read one duration of a backoff. Raises InvalidOption."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if is_number and 0 <= seconds <= LONGEST_DELAY.total_seconds():
+    if is_number and 0 <= seconds <= MAX_DELAY.total_seconds():
         return timedelta(seconds=seconds)
     raise InvalidOption(
         f"backoff takes seconds, a timedelta, a list of either, exponential(base, "

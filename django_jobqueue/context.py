@@ -1,7 +1,7 @@
-"""JobContext: what a handler may know of its attempt and say while it runs.
+"""JobContext: what a handler can read about its attempt, and report while it runs.
 
-Made by worker/attempt.py for each attempt. Its flags are set from other threads (claim,
-deadlines, shutdown); a handler only reads them.
+Created by worker/running/prepare.py for each attempt. Other threads set the flags
+(claim, deadlines, shutdown); the handler only reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("django_jobqueue.job")
 
 @dataclass(slots=True, kw_only=True)
 class AttemptFlags:
-    """What others tell a running attempt."""
+    """Flags that other threads set on a running attempt."""
 
     stopping: bool = False
     cancelled: bool = False
@@ -41,8 +41,8 @@ class JobContext:
     max_attempts: int
     # When this attempt times out.
     deadline: datetime
-    # Grows with every claim of the job: a system that keeps the highest one it has seen
-    # can refuse an attempt that comes late.
+    # Grows with every claim of the job. An external system that remembers the highest
+    # value it has seen can refuse writes of an older attempt.
     fence: int = 0
     logger: logging.Logger = logger
     _flags: AttemptFlags = field(default_factory=AttemptFlags, repr=False)
@@ -55,18 +55,18 @@ class JobContext:
 
     @property
     def stopping(self) -> bool:
-        """True once the worker shuts down: end soon, or raise Snooze to go on later."""
+        """True once the worker shuts down: return soon, or raise Snooze."""
         return self._flags.stopping
 
     @property
     def cancelled(self) -> bool:
-        """True once somebody asked to cancel this job."""
+        """True once the job was asked to cancel."""
         return self._flags.cancelled
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Say how far the job is, from 0 to 1. Does not wait for the database.
+        """Record how far the job is, from 0 to 1. Does not wait for the database.
 
-        Raises LeaseLost when the job was taken away: there is nobody left to tell.
+        Raises LeaseLost if another worker has taken the job over.
         """
         if self._flags.lost:
             raise LeaseLost
@@ -79,9 +79,10 @@ class JobContext:
         )
 
     def assert_owned(self) -> None:
-        """Raise LeaseLost if the job was taken away. For calls that must not double.
+        """Raise LeaseLost if another worker has taken the job over.
 
-        Reads one row, through Django's connection, and takes no lock.
+        Call it before an effect that must not happen twice. Reads one row through
+        Django's connection and takes no lock.
         """
         if self._flags.lost or not self._is_owned():
             raise LeaseLost
@@ -92,7 +93,7 @@ class JobContext:
             raise LeaseLost
 
     def read_meta(self) -> dict[str, Any]:
-        """Return what the job was enqueued with as `meta`. Reads one row."""
+        """Return the `meta` the job was enqueued with. Reads one row."""
         return self._read_meta()
 
     async def aread_meta(self) -> dict[str, Any]:
@@ -100,5 +101,5 @@ class JobContext:
         return await sync_to_async(self._read_meta)()
 
     def idempotency_key(self, name: str = "") -> str:
-        """Return a text that is the same in every attempt and after every requeue."""
+        """Return a key that is the same in every attempt and after a requeue."""
         return f"{self.job_id}:{name}" if name else str(self.job_id)

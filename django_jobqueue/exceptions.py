@@ -1,7 +1,7 @@
-"""Everything this package raises, and what a handler raises to steer its job.
+"""All exceptions of the package, and those that a handler raises to steer its job.
 
-Each error is named for its cause; the docstring is the message where none is given.
-Enqueue, options and commands raise them at the edge, before anything is written.
+Each error is named for its cause; its docstring is the default message. Enqueue,
+options and commands raise them before anything is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class JobQueueError(Exception):
     """Something about a job is wrong."""
 
-    # Filled by enqueue_many: which spec was refused, and what was written before it.
+    # Set by enqueue_many: the number of the refused spec, and what was written before.
     index: int | None = None
     counts: EnqueueCounts | None = None
 
@@ -34,7 +34,7 @@ class ConfigurationError(JobQueueError):
 
 
 class HandlerError(JobQueueError):
-    """A handler is declared in a way that cannot work."""
+    """The declaration of a handler cannot work."""
 
 
 class UnknownJobType(JobQueueError):
@@ -70,10 +70,11 @@ class InvalidTime(InvalidOption):
 
 
 class UniqueKeyBusy(JobQueueError):
-    """The unique key changed hands on each of three tries; enqueue again."""
+    """The unique key changed hands on each of three tries, or a job has it that the
+    transaction cannot see (REPEATABLE READ, SERIALIZABLE); enqueue again."""
 
 
-class InvalidResult(JobQueueError):
+class InvalidResult(JobQueueError, TypeError):
     """What the handler returned cannot be stored as JSON."""
 
 
@@ -90,7 +91,7 @@ class LeaseLost(JobQueueError):
 
 
 class WorkerLost(JobQueueError):
-    """The worker that ran this job was not heard of again."""
+    """The worker that ran this job stopped sending heartbeats."""
 
 
 class WorkerCrashed(JobQueueError):
@@ -99,6 +100,10 @@ class WorkerCrashed(JobQueueError):
 
 class JobNotWaiting(JobQueueError):
     """Only a job that waits, scheduled or pending, can be changed."""
+
+
+class JobNotEnded(JobQueueError):
+    """Only a job that succeeded or was cancelled can be enqueued again."""
 
 
 class WaitError(JobQueueError):
@@ -110,7 +115,8 @@ class WaitTimeout(WaitError):
 
 
 class WaitInTransaction(WaitError):
-    """Inside atomic() the job cannot start before the commit, so it cannot end."""
+    """Inside atomic() the job cannot start before the commit, so it cannot end. Call
+    wait() after the block."""
 
 
 class ResultsNotKept(WaitError):
@@ -118,7 +124,7 @@ class ResultsNotKept(WaitError):
 
 
 class JobDead(WaitError):
-    """The job is in the dead letters."""
+    """The job is a dead job."""
 
     def __init__(self, message: str, dead_job: DeadJob | None = None) -> None:
         super().__init__(message)
@@ -126,7 +132,7 @@ class JobDead(WaitError):
 
 
 class Steering(Exception):
-    """What a handler raises to say what becomes of its job. Do not raise directly."""
+    """The parent of what a handler raises to steer its job. Never raised itself."""
 
 
 class _Later(Steering):
@@ -147,7 +153,7 @@ class Snooze(_Later):
 
 
 class RateLimited(_Later):
-    """A service asked us to come back after `delay`; the attempt does not count."""
+    """A service asked to be called again after `delay`; the attempt does not count."""
 
 
 class Cancel(Steering):
@@ -159,7 +165,7 @@ class Cancel(Steering):
 
 
 class Discard(Steering):
-    """Give this job up: it goes to the dead letters without another attempt."""
+    """Make this job a dead job, without another attempt."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -167,8 +173,8 @@ class Discard(Steering):
 
 
 class Interruption(BaseException):
-    """Raised by the worker inside a handler. Not an Exception, so that a handler's
-    own `except Exception` does not swallow it."""
+    """Raised by the worker inside a handler. Not an Exception: a handler's own
+    `except Exception` must not swallow it."""
 
 
 class JobTimeout(Interruption):
@@ -176,4 +182,4 @@ class JobTimeout(Interruption):
 
 
 class JobCancelled(Interruption):
-    """Someone cancelled the job while it was running."""
+    """The job was cancelled while it was running."""

@@ -1,12 +1,11 @@
 """Handlers: @job on a function, @handler on a class.
 
-The decorators check the options, make a Handler and register it. What a job needs to
-run (call, policy, signature) is asked of that Handler.
+The decorators check the options, build a Handler and register it. The Handler knows
+what a worker needs to run a job: how to call the function, its signature, its retries.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +27,12 @@ from typing import (
     overload,
 )
 
+from .arguments import describe_misfit
 from .backoff import Backoff, BackoffCallable, Seconds, exponential, read_backoff
 from .context import JobContext
 from .exceptions import HandlerError, InvalidArguments, InvalidOption
 from .joboptions import (
+    JOB_OPTIONS,
     GivenOptions,
     RowBackoff,
     read_job_options,
@@ -42,23 +43,44 @@ from .joboptions import (
 from .options import Options, check_queue_name
 from .outcomes import RetryPolicy
 from .registry import find_app_label, register
+from .suggestions import suggest_option
 
 if TYPE_CHECKING:
-    from .lifecycle.enqueue import JobSpec
     from .models import Job
+    from .storage.new_jobs import JobSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="type[BaseHandler]")
 
-# Of a handler with **kwargs there may be any number.
-MOST_SHAPES = 100
+# A handler with **kwargs accepts any number of them.
+MAX_SHAPES = 100
+_ENQUEUE = "Write .enqueue(…) with the arguments of {name}."
+_ENQUEUE_LATER = "Write .using(delay=…).enqueue(…): options first, then arguments."
+# Methods of Celery, Dramatiq, RQ, Huey and Procrastinate → what to write here.
+FOREIGN_METHODS = {
+    "apply": "Call {name} directly to run it without a job.",
+    "apply_async": _ENQUEUE_LATER,
+    "call_local": "Call {name} directly to run it without a job.",
+    "configure": _ENQUEUE_LATER,
+    "defer": _ENQUEUE,
+    "defer_async": "Write await ….aenqueue(…) with the arguments of {name}.",
+    "delay": _ENQUEUE,
+    "delay_on_commit": _ENQUEUE + " A job starts only after the commit.",
+    "enqueue_at": "Write .using(run_at=…).enqueue(…): options first, then arguments.",
+    "enqueue_in": _ENQUEUE_LATER,
+    "retry": "Raise an exception to retry, or Snooze(delay) to run again later.",
+    "s": "Write .spec(…) for Job.objects.enqueue_many().",
+    "schedule": _ENQUEUE_LATER,
+    "send": _ENQUEUE,
+    "send_with_options": _ENQUEUE_LATER,
+}
 JOB_TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Mapping[Any, Any]
 
 
 class HandlerOptions(TypedDict, total=False):
-    """What the decorators take beside takes_context, for type checkers."""
+    """The options of the decorators except takes_context, for type checkers."""
 
     queue: str | None
     priority: int | None
@@ -74,8 +96,11 @@ class HandlerOptions(TypedDict, total=False):
 class Handler(Generic[P, R]):
     """A registered function or class; calling it runs the plain function.
 
-    P is what a job of it takes, and so do enqueue() and spec().
+    P are the arguments of a job, and so of enqueue() and spec().
     """
+
+    # What using() takes, for the hints in errors.
+    using_options: ClassVar[tuple[str, ...]] = JOB_OPTIONS
 
     def __init__(
         self,
@@ -93,7 +118,7 @@ class Handler(Generic[P, R]):
         atomic: bool = False,
         takes_context: bool = False,
     ) -> None:
-        # Not its __dict__: methods of a class would hide those of this one.
+        # Without __dict__: methods of the class would hide those of Handler.
         update_wrapper(self, target, updated=())
         self.target = cast(Any, target)
         self.name = _check_name(name)
@@ -108,7 +133,7 @@ class Handler(Generic[P, R]):
         self.atomic = atomic
         self.databases = tuple(databases)
         self.given: GivenOptions = {}
-        # Counts and names of arguments that fit: to bind them took a sixth of a bulk.
+        # Shapes of arguments that fit: binding each call took a sixth of a bulk.
         self._shapes: set[tuple[Any, ...]] = set()
         try:
             self.queue = "default" if queue is None else check_queue_name(queue)
@@ -122,13 +147,24 @@ class Handler(Generic[P, R]):
             self.discard_on = _read_classes("discard_on", discard_on)
         except InvalidOption as error:
             raise HandlerError(f"The handler {name!r}: {error}") from error
-        self._check()
+        self._check_signature()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast(R, self.function(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"
+
+    if not TYPE_CHECKING:
+        # For a type checker a missing attribute is an error already.
+        def __getattr__(self, name: str) -> Any:
+            """Suggest our method for one of another job system."""
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if hint := FOREIGN_METHODS.get(name):
+                # With obj Python would append its own suggestion.
+                hint = hint.format(name=self.__dict__.get("name"))
+                raise AttributeError(f"{text}. {hint}", name=name, obj=None)
+            raise AttributeError(text, name=name, obj=self)
 
     def using(self, **options: Unpack[GivenOptions]) -> Self:
         """Return this handler with options for the jobs enqueued through it."""
@@ -140,12 +176,12 @@ class Handler(Generic[P, R]):
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
         """Return a JobSpec for enqueue_many."""
-        from .lifecycle.enqueue import JobSpec
+        from .storage.new_jobs import JobSpec
 
         return JobSpec(self.name, self.make_payload(args, kwargs), **self.given)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Enqueue one call; in the caller's transaction, if there is one."""
+        """Enqueue one call, in the caller's transaction if there is one."""
         from .models import Job
 
         payload = self.make_payload(args, kwargs)
@@ -161,26 +197,27 @@ class Handler(Generic[P, R]):
     def make_payload(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Give positional arguments their names: a payload has no positions."""
+        """Turn positional arguments into keyword arguments, as a payload needs."""
         if not args:
             return dict(kwargs)
         if self.is_class:
             raise InvalidArguments(
-                f"{self.name} takes keyword arguments only; they become its params."
+                f"{self.name} takes keyword arguments only; execute() gets them as "
+                f"params."
             )
         names = list(self.signature.parameters)[1 if self.takes_context else 0 :]
         if len(args) > len(names):
-            raise InvalidArguments(self._describe_arguments("too many arguments"))
+            raise InvalidArguments(self._describe_arguments("too many arguments."))
         named = dict(zip(names, args, strict=False))
         if repeated := named.keys() & kwargs.keys():
-            fault = f"two values for {', '.join(sorted(repeated))}"
+            fault = f"two values for {', '.join(sorted(repeated))}."
             raise InvalidArguments(self._describe_arguments(fault))
         return {**named, **kwargs}
 
     def check_arguments(
         self, payload: Mapping[str, Any], args: Sequence[Any] = ()
     ) -> None:
-        """Raise InvalidArguments if the handler cannot be called with these."""
+        """Raise InvalidArguments if the arguments do not fit the signature."""
         shape = (len(args), *payload)
         if self.is_class or shape in self._shapes:
             return
@@ -188,8 +225,8 @@ class Handler(Generic[P, R]):
         try:
             self.signature.bind(*first, *args, **payload)
         except TypeError as error:
-            raise InvalidArguments(self._describe_arguments(str(error))) from None
-        if len(self._shapes) < MOST_SHAPES:
+            raise InvalidArguments(self._describe_misfit(error, payload)) from None
+        if len(self._shapes) < MAX_SHAPES:
             self._shapes.add(shape)
 
     def call(
@@ -211,8 +248,8 @@ class Handler(Generic[P, R]):
         max_attempts: int | None,
         backoff: Backoff | None,
     ) -> RetryPolicy:
-        """Say what happens on failure: as the job says, then the handler, then the
-        settings."""
+        """Return what happens on failure: the job's own options first, then the
+        handler's, then the settings."""
         default = exponential(options.backoff_base, options.backoff_cap)
         chosen: Backoff | BackoffCallable = backoff or self.backoff or default
         return RetryPolicy(
@@ -222,32 +259,48 @@ class Handler(Generic[P, R]):
             discard_on=self.discard_on,
         )
 
+    def _describe_misfit(self, error: TypeError, payload: Mapping[str, Any]) -> str:
+        first = next(iter(self.signature.parameters), None)
+        if first in {"context", "self"} and not self.takes_context:
+            return self._describe_arguments(
+                f"{error}. To get a JobContext as the first argument, write "
+                f"@job(takes_context=True) and name it 'context'."
+            )
+        return self._describe_arguments(
+            describe_misfit(
+                error, self._own_signature(), payload, options=self.using_options
+            )
+        )
+
     def _describe_arguments(self, fault: str) -> str:
+        return (
+            f"{self.name} takes {self._own_signature()}: {fault} The keys of the "
+            f"payload are the handler's keyword arguments."
+        )
+
+    def _own_signature(self) -> inspect.Signature:
+        """Return the signature as a caller of enqueue() sees it."""
         parameters = list(self.signature.parameters.values())
-        shown = self.signature.replace(
+        return self.signature.replace(
             parameters=parameters[1:] if self.takes_context else parameters,
             return_annotation=inspect.Signature.empty,
         )
-        return (
-            f"{self.name} takes {shown}: {fault}. The keys of the payload are the "
-            f"handler's keyword arguments."
-        )
 
-    def _check(self) -> None:
+    def _check_signature(self) -> None:
         first = next(iter(self.signature.parameters), None)
         if self.takes_context and not self.is_class and first != "context":
             raise HandlerError(
                 f"The handler {self.name!r} has takes_context=True, so its first "
                 f"argument must be named 'context'; it is {first!r}."
             )
-        self._check_names()
+        self._check_parameter_kinds()
         if self.is_async and (self.atomic or self.databases):
             raise HandlerError(
                 f"The handler {self.name!r} is async, and Django has no async "
                 f"transactions: atomic=True and databases=… need a plain function."
             )
 
-    def _check_names(self) -> None:
+    def _check_parameter_kinds(self) -> None:
         positional = [
             name
             for name, parameter in self.signature.parameters.items()
@@ -261,7 +314,7 @@ class Handler(Generic[P, R]):
 
 
 class ContextHandler(Handler[P, R]):
-    """A handler with takes_context=True: only who calls it passes the context."""
+    """A handler with takes_context=True: a direct call passes the context itself."""
 
     def __call__(  # type: ignore[override]
         self, context: JobContext, *args: P.args, **kwargs: P.kwargs
@@ -270,9 +323,9 @@ class ContextHandler(Handler[P, R]):
 
 
 class BaseHandler:
-    """A handler with a class of its own: define `execute(self, params)`, sync or async.
+    """The base of class handlers: define `execute(self, params)`, sync or async.
 
-    One instance is made for each attempt; `self.context` is its JobContext.
+    Each attempt gets a new instance; `self.context` is its JobContext.
     """
 
     context: JobContext
@@ -360,6 +413,17 @@ def _register_function(
             f"@job goes on a function, not on {function!r}; for a class there is "
             f"@handler."
         )
+    if _is_method(function):
+        raise HandlerError(
+            f"@job goes on a function, and {function.__qualname__} is a method: a "
+            f"worker has no instance to call it on. Move it out of the class, or "
+            f"write a subclass of BaseHandler with @handler('name')."
+        )
+    if name is None and function.__name__ == "<lambda>":
+        raise HandlerError(
+            f"A job is found by its name, and the lambda in {function.__module__} has "
+            f"none. Write a function with def and @job, in the `jobs` module of an app."
+        )
     if name is None:
         name = f"{find_app_label(function.__module__)}.{function.__name__}"
     kind = ContextHandler if options.get("takes_context") else Handler
@@ -368,15 +432,31 @@ def _register_function(
     return made
 
 
+def _is_method(function: Callable[..., Any]) -> bool:
+    """Say whether a function is declared in the body of a class and takes self."""
+    parent = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not parent or parent.endswith("<locals>"):
+        return False
+    return next(iter(inspect.signature(function).parameters), None) == "self"
+
+
 def _check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    parameters = set(inspect.signature(Handler.__init__).parameters)
-    known = parameters - {"self", "target", "name"}
+    parameters = inspect.signature(Handler.__init__).parameters
+    known = [each for each in parameters if each not in {"self", "target", "name"}]
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise HandlerError(f"The handler {name!r} has no option {option!r}.{hint}")
+            hint = _suggest_place(option) or suggest_option(option, known)
+            raise HandlerError(f"The handler {name!r} has no option {option!r}. {hint}")
     return options
+
+
+def _suggest_place(option: str) -> str:
+    """Say where to write something that exists, but is no option of a handler."""
+    if option == "name":
+        return "The name is the first argument: @job('app.name')."
+    if option in JOB_OPTIONS:
+        return f"It belongs to one job: .using({option}=…).enqueue(…)."
+    return ""
 
 
 def _check_name(name: Any) -> str:

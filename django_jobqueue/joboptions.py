@@ -1,14 +1,13 @@
-"""What a caller may say about one job, checked before anything is written.
+"""The options of one job, checked before anything is written.
 
 `@job(...)`, `handler.using(...)`, `JobSpec(...)` and `Job.objects.enqueue(...)` all
-read their options here, so that a wrong value has one error, whoever passed it.
+read their options here: a wrong value raises the same error everywhere.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, TypedDict
 
@@ -23,18 +22,19 @@ from .exceptions import (
 )
 from .options import check_queue_name
 from .payloads import SURROGATE, dump_json
+from .suggestions import suggest_option
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
-LONGEST_KEY = 255
-LONGEST_JSON = 65_536
-_FAR = timedelta(days=36_500)
+MAX_KEY_LENGTH = 255
+MAX_JSON_LENGTH = 65_536
+_MAX_DURATION = timedelta(days=36_500)
 
 RowBackoff: TypeAlias = Seconds | Sequence[Seconds] | Backoff
 Tags: TypeAlias = list[str] | tuple[str, ...] | set[str] | frozenset[str]
 
 
 class GivenOptions(TypedDict, total=False):
-    """The options of one job as a caller writes them, for type checkers."""
+    """The options of one job as a caller passes them, for type checkers."""
 
     queue: str | None
     priority: int | None
@@ -74,12 +74,13 @@ def read_job_options(given: Mapping[str, Any]) -> JobOptions:
     checked = {}
     for name, value in given.items():
         if name not in _READERS:
-            raise InvalidOption(_describe_unknown(name))
+            hint = suggest_option(name, JOB_OPTIONS)
+            raise InvalidOption(f"A job has no option {name!r}. {hint}")
         if value is not None:
             checked[name] = _READERS[name](value)
     if checked.get("run_at") is not None and checked.get("delay") is not None:
         raise InvalidTime(
-            "run_at and delay both say when the job starts; pass one of them."
+            "run_at and delay both set when the job starts; pass only one of them."
         )
     return JobOptions(**checked)
 
@@ -120,7 +121,7 @@ def read_delay(value: Any) -> timedelta:
 def _read_duration(name: str, value: Any) -> timedelta:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if is_number and 0 <= seconds <= _FAR.total_seconds():
+    if is_number and 0 <= seconds <= _MAX_DURATION.total_seconds():
         return timedelta(seconds=seconds)
     raise InvalidTime(
         f"{name} is a timedelta or seconds, from 0 to 100 years, not {value!r}."
@@ -133,15 +134,15 @@ def _read_moment(name: str) -> Callable[[Any], datetime]:
             raise InvalidTime(f"{name} is an aware datetime, not {value!r}.")
         if not is_aware(value):
             raise InvalidTime(
-                f"{name} is the naive datetime {value.isoformat()}; nobody knows which "
-                f"moment that is. Use django.utils.timezone.now() or make_aware()."
+                f"{name} is the naive datetime {value.isoformat()}, which has no time "
+                f"zone. Use django.utils.timezone.now() or make_aware()."
             )
         try:
             return value.astimezone(UTC)
         except OverflowError:
             raise InvalidTime(
-                f"{name} is {value.isoformat()}, which lies outside the calendar in "
-                f"UTC. Choose a moment of the years 1 to 9999."
+                f"{name} is {value.isoformat()}, which UTC cannot express. Choose a "
+                f"time in the years 1 to 9999."
             ) from None
 
     return read
@@ -152,19 +153,19 @@ def _read_backoff(value: Any) -> Backoff:
     if isinstance(backoff, Backoff):
         return backoff
     raise InvalidOption(
-        "A callable backoff belongs to the handler, since a row cannot hold it: "
-        "write @job(backoff=…), or pass seconds, a list, exponential() or linear()."
+        "A row cannot store a callable backoff: write @job(backoff=…) on the handler, "
+        "or pass seconds, a list, exponential() or linear()."
     )
 
 
 def _read_unique_key(value: Any) -> str:
-    if isinstance(value, str) and 0 < len(value) <= LONGEST_KEY:
+    if isinstance(value, str) and 0 < len(value) <= MAX_KEY_LENGTH:
         is_storable = "\0" not in value and not SURROGATE.search(value)
         if is_storable:
             return value
     raise InvalidOption(
-        f"unique_key is a text of 1 to {LONGEST_KEY} characters without NUL, not "
-        f"{str(value)[:80]!r}. Hash what is longer."
+        f"unique_key is a text of 1 to {MAX_KEY_LENGTH} characters without NUL, not "
+        f"{str(value)[:80]!r}. Hash a longer key."
     )
 
 
@@ -189,10 +190,10 @@ def _dump(value: Any, name: str) -> str:
         text = dump_json(value, name=name)
     except InvalidPayload as error:
         raise InvalidOption(str(error)) from None
-    if len(text) > LONGEST_JSON:
+    if len(text) > MAX_JSON_LENGTH:
         raise InvalidOption(
-            f"{name} has {len(text):,} characters of JSON, and {LONGEST_JSON:,} is the "
-            f"most. Put the data in the payload."
+            f"{name} has {len(text):,} characters of JSON, and at most "
+            f"{MAX_JSON_LENGTH:,} are allowed. Put the data in the payload."
         )
     return text
 
@@ -211,10 +212,4 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "meta": _read_meta,
 }
 NO_OPTIONS = JobOptions()
-
-
-def _describe_unknown(name: str) -> str:
-    known = [option.name for option in fields(JobOptions)]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
-    return f"A job has no option {name!r}; {hint}"
+JOB_OPTIONS = tuple(_READERS)

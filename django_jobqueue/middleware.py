@@ -1,9 +1,10 @@
 """Middleware: code of the project around every handler, from JOBQUEUE["MIDDLEWARE"].
 
-Made as Django's own: a factory is given `call_next` and returns what is called instead,
-once in each process for sync and once for async handlers. worker/run.py and
-worker/attempt.py call handlers through it; for an empty list nothing of this runs. What
-becomes of the job is the handler's to say: a middleware changes it only by raising.
+Built like Django's own: a factory gets `call_next` and returns a callable in its place,
+once per process for sync and once for async handlers. worker/running/call.py and
+worker/running/attempt.py call handlers through it; with an empty list none of this
+runs. The handler decides the outcome of the job: a middleware can change it only by
+raising.
 """
 
 from __future__ import annotations
@@ -21,60 +22,60 @@ from django.utils.module_loading import import_string
 from .context import JobContext
 from .exceptions import ConfigurationError, MiddlewareError
 
-# With the context, the positional arguments and the payload; async: a coroutine.
+# Takes context, positional arguments and payload. Of async handlers: a coroutine.
 Call = Callable[[JobContext, list[Any], dict[str, Any]], Any]
 
 
 @dataclass(slots=True)
-class _Passage:
-    """One call on its way through the middleware."""
+class _ChainCall:
+    """One call of a handler through its middleware."""
 
-    # Calls the handler with its positional arguments and its payload.
+    # Calls the handler with positional arguments and payload.
     call: Callable[[list[Any], dict[str, Any]], Any]
     # The middleware that was entered last.
-    inmost: str = ""
-    has_arrived: bool = False
+    innermost: str = ""
+    has_entered_handler: bool = False
     # What the handler returned or raised.
     result: Any = None
     error: BaseException | None = None
-    # What a middleware raised, once its name was noted.
-    noted: BaseException | None = None
+    # What a middleware raised, once a note names the middleware.
+    annotated: BaseException | None = None
 
-    def arrive(self) -> None:
-        if self.has_arrived:
+    def enter_handler(self) -> None:
+        if self.has_entered_handler:
             raise MiddlewareError(
-                f"The middleware {self.inmost} called call_next() twice; a job's "
-                f"handler runs once in an attempt. Raise Snooze to run it again."
+                f"The middleware {self.innermost} called call_next() twice. A handler "
+                f"runs once in an attempt; raise Snooze to run it again."
             )
-        self.has_arrived = True
+        self.has_entered_handler = True
 
-    def note(self, path: str, error: Exception) -> None:
-        """Write into an exception which middleware it came from, if from any."""
-        if error is self.error or error is self.noted:
+    def annotate(self, path: str, error: Exception) -> None:
+        """Add a note that names the middleware, unless the handler raised this."""
+        if error is self.error or error is self.annotated:
             return
-        self.noted = error
-        # Its class may refuse even that.
+        self.annotated = error
+        # The exception's class may refuse a note.
         with suppress(Exception):
             BaseException.add_note(error, f"Raised in the middleware {path}.")
 
-    def leave(self) -> Any:
-        """Return what the handler returned, raise what it raised."""
-        if not self.has_arrived:
+    def finish(self) -> Any:
+        """Return what the handler returned, or raise what it raised."""
+        if not self.has_entered_handler:
             raise MiddlewareError(
-                f"The middleware {self.inmost} returned without calling the handler. "
-                f"It must call call_next(context, args, payload), or raise Snooze, "
-                f"Cancel or Discard to say what becomes of the job."
+                f"The middleware {self.innermost} returned without calling the "
+                f"handler. It must call call_next(context, args, payload), or raise "
+                f"Snooze, Cancel or Discard."
             )
         if self.error is not None:
             raise self.error
         return self.result
 
-    def forget(self) -> None:
-        """Let go of the exceptions: their tracebacks hold us, and much else."""
-        self.error = self.noted = None
+    def clear(self) -> None:
+        """Drop the exceptions: their tracebacks refer to this object and its frames."""
+        self.error = self.annotated = None
 
 
-_passage: ContextVar[_Passage] = ContextVar("jobqueue_passage")
+_current: ContextVar[_ChainCall] = ContextVar("jobqueue_chain_call")
 
 
 def call_through(
@@ -86,14 +87,14 @@ def call_through(
     call: Callable[[list[Any], dict[str, Any]], Any],
 ) -> Any:
     """Run `call(args, payload)` inside the middleware and return what it returned."""
-    passage = _Passage(call)
-    token = _passage.set(passage)
+    chain_call = _ChainCall(call)
+    token = _current.set(chain_call)
     try:
         load_chain(paths, is_async=False)(context, args, payload)
-        return passage.leave()
+        return chain_call.finish()
     finally:
-        _passage.reset(token)
-        passage.forget()
+        _current.reset(token)
+        chain_call.clear()
 
 
 async def acall_through(
@@ -105,21 +106,21 @@ async def acall_through(
     call: Callable[[list[Any], dict[str, Any]], Any],
 ) -> Any:
     """See call_through(); `call` returns a coroutine."""
-    passage = _Passage(call)
-    # Each task has a context of its own: nothing to take back.
-    _passage.set(passage)
+    chain_call = _ChainCall(call)
+    # Each asyncio task has its own context: nothing to reset.
+    _current.set(chain_call)
     try:
         await load_chain(paths, is_async=True)(context, args, payload)
-        return passage.leave()
+        return chain_call.finish()
     finally:
-        passage.forget()
+        chain_call.clear()
 
 
 @cache
 def load_chain(paths: tuple[str, ...], *, is_async: bool) -> Call:
-    """Build the middleware around the handlers of one kind. Raises ConfigurationError.
+    """Build the middleware chain for sync or async handlers. Raises ConfigurationError.
 
-    The first of the list is the outermost. A factory that raises MiddlewareNotUsed is
+    The first in the list is the outermost. A factory that raises MiddlewareNotUsed is
     left out.
     """
     call_next: Call = _acall_handler if is_async else _call_handler
@@ -139,13 +140,13 @@ def load_chain(paths: tuple[str, ...], *, is_async: bool) -> Call:
 
 
 def load_chains(paths: tuple[str, ...], modes: Iterable[bool]) -> None:
-    """Build what handlers of these modes (is_async) need. Raises ConfigurationError."""
+    """Build the chain for each mode (is_async). Raises ConfigurationError."""
     for is_async in sorted(set(modes)):
         load_chain(paths, is_async=is_async)
 
 
 def import_factory(path: str) -> Callable[[Call], Call]:
-    """Return what JOBQUEUE["MIDDLEWARE"] names. Raises ConfigurationError."""
+    """Import one entry of JOBQUEUE["MIDDLEWARE"]. Raises ConfigurationError."""
     try:
         found: Any = import_string(path)
     except ImportError as error:
@@ -162,54 +163,54 @@ def import_factory(path: str) -> Callable[[Call], Call]:
 
 
 def is_capable(factory: Any, *, is_async: bool) -> bool:
-    """Tell what a middleware says of itself, with Django's attributes and defaults."""
+    """Return whether a middleware supports a mode, by Django's attributes."""
     if is_async:
         return bool(getattr(factory, "async_capable", False))
     return bool(getattr(factory, "sync_capable", True))
 
 
 def describe_incapable(path: str, *, is_async: bool) -> str:
-    """Say what is wrong with a middleware that lacks one of the two modes."""
+    """Return the error for a middleware that does not support one of the modes."""
     kind, other = ("async", "sync") if is_async else ("sync", "async")
     return (
-        f"The middleware {path} is for {other} handlers only, and cannot run around "
-        f"{kind} ones. Make it both, with sync_and_async_middleware of "
+        f"The middleware {path} supports {other} handlers only and cannot run around "
+        f"{kind} handlers. Let it support both, with sync_and_async_middleware from "
         f"django.utils.decorators."
     )
 
 
 def _call_handler(context: JobContext, args: list[Any], payload: dict[str, Any]) -> Any:
-    passage = _passage.get()
-    passage.arrive()
+    chain_call = _current.get()
+    chain_call.enter_handler()
     try:
-        passage.result = passage.call(args, payload)
+        chain_call.result = chain_call.call(args, payload)
     except BaseException as error:
-        passage.error = error
+        chain_call.error = error
         raise
-    return passage.result
+    return chain_call.result
 
 
 async def _acall_handler(
     context: JobContext, args: list[Any], payload: dict[str, Any]
 ) -> Any:
-    passage = _passage.get()
-    passage.arrive()
+    chain_call = _current.get()
+    chain_call.enter_handler()
     try:
-        passage.result = await passage.call(args, payload)
+        chain_call.result = await chain_call.call(args, payload)
     except BaseException as error:
-        passage.error = error
+        chain_call.error = error
         raise
-    return passage.result
+    return chain_call.result
 
 
 def _guard(path: str, made: Call) -> Call:
     def enter(context: JobContext, args: list[Any], payload: dict[str, Any]) -> Any:
-        passage = _passage.get()
-        passage.inmost = path
+        chain_call = _current.get()
+        chain_call.innermost = path
         try:
             return made(context, args, payload)
         except Exception as error:
-            passage.note(path, error)
+            chain_call.annotate(path, error)
             raise
 
     return enter
@@ -219,12 +220,12 @@ def _aguard(path: str, made: Call) -> Call:
     async def enter(
         context: JobContext, args: list[Any], payload: dict[str, Any]
     ) -> Any:
-        passage = _passage.get()
-        passage.inmost = path
+        chain_call = _current.get()
+        chain_call.innermost = path
         try:
             return await made(context, args, payload)
         except Exception as error:
-            passage.note(path, error)
+            chain_call.annotate(path, error)
             raise
 
     return enter

@@ -6,10 +6,10 @@ seconds outside and timedeltas inside; they are converted here and nowhere else.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
@@ -20,10 +20,11 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from .exceptions import ConfigurationError, InvalidQueueName
+from .suggestions import suggest
 
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
-# Names other tools already use for the same thing, with the factor to our unit.
+# Names that other tools use for the same option, with the factor to our unit.
 ENVIRONMENT_ALIASES = {
     "POLL_INTERVAL": ("JOB_POLL_INTERVAL", 0.001),
     "BATCH_SIZE": ("JOB_BATCH_SIZE", 1),
@@ -89,7 +90,14 @@ def _parse_weight(part: Any) -> tuple[str, int]:
 
 
 def _parse_names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name, _ in parse_queues(value)) if value else ()
+    if not value:
+        return ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    is_list = isinstance(value, list | tuple)
+    if is_list and all(isinstance(name, str) and ":" not in name for name in value):
+        return tuple(name for name, _ in parse_queues(value))
+    raise ValueError("names such as 'mail,reports' without weights, or a list")
 
 
 def _parse_paths(value: Any) -> tuple[str, ...]:
@@ -114,7 +122,7 @@ def _parse_retention(value: Any) -> dict[str, Retention]:
                 not rest and count >= 0 and not isinstance(count, bool)
             ):
                 kept[status] = Retention(keep=count)
-            case int() | float() if 0 <= limit <= CENTURY and not isinstance(
+            case int() | float() if 0 <= limit <= CENTURY_SECONDS and not isinstance(
                 limit, bool
             ):
                 kept[status] = Retention(age=timedelta(seconds=limit))
@@ -138,7 +146,8 @@ def _seconds(low: float, high: float = 10 * 365 * 86400) -> Callable[[Any], time
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and math.isfinite(value) and low <= value <= high:
             return timedelta(seconds=value)
-        raise ValueError(f"a number of seconds from {low:g} to {high:g}")
+        # Not {:g} alone, which writes 10 years as 3.1536e+08.
+        raise ValueError(f"a number of seconds from {low:.12g} to {high:.12g}")
 
     return read
 
@@ -191,7 +200,7 @@ def _option(default: Any, read: Callable[[Any], Any], cast: Any = str) -> Any:
     return field(default=default, metadata={"read": read, "cast": cast})
 
 
-CENTURY = 100 * 365 * 86400
+CENTURY_SECONDS = 100 * 365 * 86400
 DEFAULT_RETENTION = {
     "succeeded": Retention(age=timedelta(days=1)),
     "cancelled": Retention(age=timedelta(days=7)),
@@ -215,12 +224,12 @@ class Options:
     # Between these the number of processes follows the backlog; None: as PROCESSES.
     min_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
     max_processes: int | None = _option(None, _or_none(_whole(1, 1000)), int)
-    # How long fewer processes must have been enough before the others are let go.
+    # How long fewer processes must have been enough before the others are stopped.
     scale_down_after: timedelta = _option(30 * _SECOND, _seconds(0, 86400), float)
     # (name, weight) of the queues to serve; None: all, new ones included.
     queues: tuple[tuple[str, int], ...] | None = _option(None, _or_none(parse_queues))
     exclude_queues: tuple[str, ...] = _option((), _parse_names)
-    # How long an idle worker sleeps before it looks again.
+    # How long an idle worker sleeps before it polls again.
     poll_interval: timedelta = _option(_SECOND, _seconds(0.01, 3600), float)
     # The most jobs one claim takes.
     batch_size: int = _option(400, _whole(1, 10_000), int)
@@ -234,12 +243,12 @@ class Options:
     backoff_base: timedelta = _option(_SECOND, _seconds(0), float)
     backoff_cap: timedelta = _option(300 * _SECOND, _seconds(0), float)
     heartbeat_interval: timedelta = _option(5 * _SECOND, _seconds(0.05, 3600), float)
-    # A worker silent for longer is taken for dead, and its jobs are rescued.
+    # After this long without a heartbeat a worker counts as dead; its jobs are rescued.
     heartbeat_ttl: timedelta = _option(30 * _SECOND, _seconds(0.15, 86400), float)
-    # Deaths of a process, and leases that ran out, that one job survives.
+    # How many crashes of its process, and lost leases, make a job dead.
     max_crashes: int = _option(3, _whole(1, 1000), int)
     max_lost: int = _option(10, _whole(1, 1000), int)
-    # How long a job waits for a handler nobody knows (a deploy in progress).
+    # How long a job waits for an unknown handler (a deploy in progress).
     unknown_handler_grace: timedelta = _option(3600 * _SECOND, _seconds(0), float)
     max_payload_bytes: int = _option(1 << 20, _BYTES, int)
     max_result_bytes: int = _option(1 << 20, _BYTES, int)
@@ -249,34 +258,34 @@ class Options:
     )
     # What one level of priority is worth in waiting time. 100 years: strict priority.
     aging: timedelta = _option(3600 * _SECOND, _seconds(0, 100 * 366 * 86400), float)
-    # What runs around every handler, the outermost first.
+    # Dotted paths of what runs around every handler, the outermost first.
     middleware: tuple[str, ...] = _option((), _parse_paths)
-    # Of runworker only.
+    # For runworker only, from here to log_jobs.
     name: str | None = _option(None, _or_none(_text))
     max_jobs: int | None = _option(None, _or_none(_whole(1, 1 << 40)), int)
     # Resident bytes above which a process is replaced.
     max_memory: int | None = _option(None, _or_none(_memory))
-    # No supervisor: all in one process, for debuggers.
+    # No supervisor: everything in one process, for debuggers.
     in_process: bool = _option(False, _flag, bool)
     once: bool = _option(False, _flag, bool)
     burst: bool = _option(False, _flag, bool)
-    # Stop after so long without a job.
+    # Stop after this long without a job.
     idle_timeout: timedelta | None = _option(None, _or_none(_seconds(0.1)), float)
-    # Start the processes anew when the project's code changes.
+    # Restart the processes when the project's code changes.
     reload: bool = _option(False, _flag, bool)
-    # Where /live and /ready are answered; no port: nowhere. 0: the system chooses one.
+    # The address of /live and /ready. Port None: no endpoint. 0: the system chooses.
     health_host: str = _option("127.0.0.1", _text)
     health_port: int | None = _option(None, _or_none(_whole(0, 65535)), int)
     # Touched at each confirmed beat.
     heartbeat_file: str | None = _option(None, _or_none(_path))
     log_format: str = _option("text", _choice("text", "json"))
     log_jobs: str = _option("auto", _choice("auto", "all"))
-    # Of web processes only: start a worker beside each.
+    # For web processes only: start a worker beside each.
     embed_worker: bool = _option(False, _flag, bool)
 
     @property
     def process_bounds(self) -> tuple[int, int]:
-        """The fewest and the most processes; the same where nothing is to scale."""
+        """The fewest and the most processes; equal if nothing scales."""
         most = self.max_processes or self.processes
         return self.min_processes or min(self.processes, most), most
 
@@ -299,8 +308,17 @@ def get_options() -> Options:
     return make_options({})
 
 
+def is_development() -> bool:
+    """Return whether a developer reads the log: DEBUG, or a terminal at stderr."""
+    try:
+        return bool(settings.DEBUG) or sys.stderr.isatty()
+    # It is closed, or None.
+    except (AttributeError, ValueError):
+        return False
+
+
 def make_options(flags: Mapping[str, Any]) -> Options:
-    """Read the options; `flags` (by field name, None = not given) go first."""
+    """Read the options; `flags` (by field name, None: not given) take precedence."""
     options, problems = read_options(flags)
     if problems:
         raise ConfigurationError(f"{problems[0].message} {problems[0].hint}")
@@ -326,24 +344,29 @@ def read_options(flags: Mapping[str, Any]) -> tuple[Options, list[Problem]]:
             message = f"{source} must be {expected}; it is {value!r}."
             if isinstance(error, InvalidQueueName):
                 message = f"{source}: {error}"
-            hint = f"Change it, or leave it out for the default{_show_default(option)}."
+            hint = f"Change it, or leave it out{_show_default(option)}."
             problems.append(Problem(key, message, hint))
     return Options(**values), problems + _find_contradictions(Options(**values))
 
 
 def _show_default(option: Any) -> str:
     default = option.default
+    if default is None or default == ():
+        return ""
     if isinstance(default, timedelta):
-        return f" of {default.total_seconds():g} s"
+        return f" for the default of {default.total_seconds():.12g} s"
     if default is MISSING:
-        return " of one day for succeeded and seven days for cancelled jobs"
-    return f" {default!r}"
+        return (
+            " for the default of one day for succeeded and seven days for cancelled "
+            "jobs"
+        )
+    return f" for the default {default!r}"
 
 
 def _find_values(
     key: str, option: Any, configured: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (where it was found, value), the winner first."""
+    """Yield (source, value), the one that takes precedence first."""
     if flags.get(option.name) is not None:
         yield f"--{option.name.replace('_', '-')}", flags[option.name]
     for name, factor in ((f"JOBQUEUE_{key}", 1), ENVIRONMENT_ALIASES.get(key, ("", 1))):
@@ -357,7 +380,7 @@ def _find_values(
 
 
 def _read_variable(name: str, cast: Any, factor: float) -> Any:
-    # Not above: most processes have no variable of ours, and every one starts with us.
+    # Imported here: most processes have no JOBQUEUE_ variable and need no environ.
     import environ
 
     env = environ.Env()
@@ -381,8 +404,8 @@ _BOOLEANS = {
 
 
 def _describe_unknown(key: Any) -> Problem:
-    near = difflib.get_close_matches(str(key).upper(), KEYS, n=1, cutoff=0.6)
-    hint = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(KEYS)}."
+    known = f"The keys are {', '.join(KEYS)}."
+    hint = suggest(str(key).upper(), KEYS, otherwise=known)
     return Problem(str(key), f"JOBQUEUE has no key {key!r}.", hint)
 
 
@@ -395,7 +418,7 @@ def _find_contradictions(options: Options) -> list[Problem]:
                 "HEARTBEAT_TTL must be at least three times HEARTBEAT_INTERVAL; it is "
                 f"{options.heartbeat_ttl.total_seconds():g} s against "
                 f"{options.heartbeat_interval.total_seconds():g} s.",
-                "A worker that misses one beat must not be taken for dead.",
+                "A worker that misses one heartbeat must not count as dead.",
             )
         )
     if options.backoff_cap < options.backoff_base:
@@ -418,7 +441,7 @@ def _find_contradictions(options: Options) -> list[Problem]:
         )
     if options.once and options.burst:
         problems.append(
-            Problem("BURST", "--once and --burst exclude each other.", "Choose one.")
+            Problem("BURST", "--once and --burst cannot be combined.", "Choose one.")
         )
     fewest, most = options.process_bounds
     if fewest > most:
@@ -439,7 +462,8 @@ def _find_contradictions_of_reload(options: Options) -> list[Problem]:
         problems.append(
             Problem(
                 "RELOAD",
-                "--reload excludes --once and --burst: they end by themselves.",
+                "--reload cannot be combined with --once or --burst: they end by "
+                "themselves.",
                 "Leave one of them out.",
             )
         )

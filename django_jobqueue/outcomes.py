@@ -1,7 +1,7 @@
 """How an attempt ended, and what that means for its job. Pure: no database, no clock.
 
-worker/attempt.py asks judge() and backoff here, the supervisor judge_crash() and
-judge_overrun(); lifecycle/finish.py writes what they say.
+worker/running/attempt.py calls judge(), the supervisor judge_crash() and
+judge_overrun(), rescue judge_loss(); lifecycle/finish.py writes the result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from .failures import (
 )
 from .states import AttemptOutcome, DeadReason
 
-# How often trouble that is not the job's fault is forgiven before it counts.
+LOST_MESSAGE = "The worker that ran this job stopped sending heartbeats."
+# The error of a job that was asked to stop while it ran, however its attempt ended.
+CANCELLED_ERROR = "cancelled while running"
+# How often database trouble gives an attempt back before it counts.
 MAX_GIVEN_BACK = 20
 
 E = TypeVar("E", bound=BaseException)
@@ -63,7 +66,7 @@ class GivenBack:
     label: AttemptOutcome
     delay: timedelta | None = None
     failure: Failure = field(default_factory=Failure)
-    # Database trouble is forgiven MAX_GIVEN_BACK times; a snooze for ever.
+    # Counts toward MAX_GIVEN_BACK. A snooze does not count.
     is_trouble: bool = False
 
 
@@ -79,6 +82,17 @@ class Crashed:
     is_alone: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The worker stopped beating with this job claimed. `delay` None: pending at once.
+
+    The attempt does not count: the handler may never have been called.
+    """
+
+    failure: Failure
+    delay: timedelta | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """The job ends as cancelled."""
@@ -88,16 +102,17 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Died:
-    """The job goes to the dead letters."""
+    """The job becomes a dead job."""
 
     reason: DeadReason
     failure: Failure
     label: AttemptOutcome = AttemptOutcome.FAILED
-    # 1: by a crash, which is counted like the others.
+    # 1: the death is one more crash, or one more loss.
     crash: int = 0
+    loss: int = 0
 
 
-Outcome: TypeAlias = Succeeded | Retried | GivenBack | Crashed | Cancelled | Died
+Outcome: TypeAlias = Succeeded | Retried | GivenBack | Crashed | Lost | Cancelled | Died
 ExceptionClasses: TypeAlias = tuple[type[BaseException], ...]
 
 
@@ -131,7 +146,7 @@ def judge(
     if is_kind(error, Cancel):
         return Cancelled(clean_reason(error.reason))
     if is_kind(error, JobCancelled):
-        return Cancelled("cancelled while running")
+        return Cancelled(CANCELLED_ERROR)
     failure = describe_exception(error, job_type=job_type)
     if is_kind(error, Discard) or _is_permanent(error, policy):
         label = AttemptOutcome.DISCARDED
@@ -162,13 +177,13 @@ def judge_crash(
     is_alone: bool,
     job_type: str = "",
 ) -> Crashed | Died:
-    """Decide what becomes of a job that was inside a handler when its process died.
+    """Decide what becomes of a job whose handler was running when its process died.
 
     `crashes` is the count before this one; `cause` a text such as "killed by SIGSEGV"
     or "exited with code 3".
     """
-    lodger = "this job and nothing else" if is_alone else "this job"
-    message = f"The process that ran {lodger} died: {cause}."
+    jobs = "this job and nothing else" if is_alone else "this job"
+    message = f"The process that ran {jobs} died: {cause}."
     failure = describe_end("WorkerCrashed", message, job_type=job_type, place=cause)
     is_used_up = is_alone and attempt >= max_attempts
     # One attempt is a promise of at most one start.
@@ -177,6 +192,23 @@ def judge_crash(
         return Died(reason=DeadReason.CRASHED, failure=failure, label=label, crash=1)
     delay = exponential(1, 300).delay(crashes + 1, jitter=random.random())
     return Crashed(delay=delay, failure=failure, is_alone=is_alone)
+
+
+def judge_loss(
+    *, lost: int, max_attempts: int, max_lost: int, job_type: str = ""
+) -> Lost | Died:
+    """Decide what becomes of a job whose worker stopped beating while it owned the job.
+
+    `lost` is the count before this one. The first loss costs no time: it is usually a
+    machine that went away. Later ones wait longer each time.
+    """
+    failure = describe_end("WorkerLost", LOST_MESSAGE, job_type=job_type, place="lost")
+    # One attempt is a promise of at most one start.
+    if lost + 1 >= max_lost or max_attempts == 1:
+        label = AttemptOutcome.LOST
+        return Died(reason=DeadReason.LOST, failure=failure, label=label, loss=1)
+    delay = exponential(2, 300).delay(lost, jitter=1) if lost else None
+    return Lost(failure=failure, delay=delay)
 
 
 def judge_overrun(
@@ -190,7 +222,7 @@ def judge_overrun(
 ) -> Retried | Died:
     """Decide what becomes of a job that did not stop at its time-out.
 
-    `delay` None: nobody knows the handler's backoff, the usual one is taken.
+    `delay` None: the handler's backoff is unknown, the default one is used.
     """
     message = (
         f"The attempt took longer than {timeout.total_seconds():g} s and did not stop "
@@ -209,14 +241,14 @@ def judge_overrun(
 def choose_delay(
     error: BaseException, policy: RetryPolicy, *, attempt: int
 ) -> timedelta:
-    """Return the delay before the next attempt; a failing callable is passed over."""
+    """Return the delay before the next attempt; the default if a callable fails."""
     backoff = _find_backoff(error, policy)
     if isinstance(backoff, Backoff):
         return backoff.delay(attempt, jitter=random.random())
     try:
         answer = backoff(attempt, error)
         return read_seconds(answer) if answer is not None else timedelta()
-    # The user's callable: whatever it does, the failure must be recorded.
+    # Whatever the user's callable does, the failure must be recorded.
     except BaseException:
         return exponential().delay(attempt, jitter=random.random())
 
@@ -224,9 +256,9 @@ def choose_delay(
 def is_kind(
     error: BaseException | None, kinds: type[E] | tuple[type[E], ...]
 ) -> TypeGuard[E]:
-    """Tell what an error really is, as `except` does.
+    """Tell whether an error is of these classes, as `except` does.
 
-    isinstance() would ask the error's own __class__, and that may lie, or raise.
+    isinstance() would read the error's __class__, which may be wrong or raise.
     """
     return issubclass(type(error), kinds)
 
@@ -254,20 +286,38 @@ def is_database_trouble(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Tell whether transactions got in each other's way: run it again at once."""
+    """Tell whether transactions conflicted: the caller can retry at once."""
     cause = _find_driver_error(error)
     if "psycopg" not in find_packages(cause):
         return False
     return getattr(cause, "sqlstate", None) in {"40001", "40P01"}
 
 
+def is_lock_wait(error: BaseException) -> bool:
+    """Tell whether a statement timed out on a lock of another session."""
+    cause = _find_driver_error(error)
+    if "psycopg" not in find_packages(cause):
+        return False
+    return getattr(cause, "sqlstate", None) == "55P03"
+
+
 def is_cancelled_sql(error: BaseException) -> bool:
-    """Tell whether somebody cancelled the query that raised this."""
+    """Tell whether the query that raised this was cancelled."""
     cause = _find_driver_error(error)
     packages = find_packages(cause)
     if "sqlite3" in packages:
         return getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
     return "psycopg" in packages and getattr(cause, "sqlstate", None) == "57014"
+
+
+def names_row(error: BaseException) -> bool:
+    """Tell whether a time-out of PostgreSQL came while it changed a row.
+
+    Then its context names the row ("while inserting index tuple …") or a trigger. A
+    wait for a locked table and a long walk over an index have no context.
+    """
+    diag = getattr(error.__cause__ or error, "diag", None)
+    return bool(getattr(diag, "context", None))
 
 
 def _find_driver_error(error: BaseException) -> BaseException | None:

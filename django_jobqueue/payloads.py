@@ -1,7 +1,7 @@
-"""JSON at the edge: what a payload and a result may hold, and the errors that say so.
+"""Payloads and results as JSON: what they may contain, and errors that name the place.
 
-Called by enqueue before anything is written, and by worker/run.py for results. The
-text that comes out is accepted by PostgreSQL's jsonb and by SQLite alike.
+Called by enqueue before anything is written, and by the worker for results.
+PostgreSQL's jsonb and SQLite both accept the text that is returned.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
 
 from .exceptions import InvalidPayload, InvalidResult, PayloadTooLarge, ResultTooLarge
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-# PostgreSQL gives up at some thousand levels, and aborts the transaction.
-DEEPEST = 200
+# PostgreSQL fails at some thousand levels and aborts the transaction.
+MAX_DEPTH = 200
 _SCALARS = (str, int, float, bool, type(None))
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -37,7 +40,7 @@ def dump_payload(payload: Any, *, limit: int) -> str:
     text, fault = _dump(payload, "payload")
     if fault:
         raise InvalidPayload(fault)
-    # A character has at most four bytes.
+    # A character has at most four bytes: short texts need not be encoded to know.
     size = len(text) if 4 * len(text) <= limit else len(text.encode())
     if size > limit:
         raise PayloadTooLarge(
@@ -68,7 +71,7 @@ def dump_result(result: Any, *, limit: int) -> str | None:
         return None
     text, fault = _dump(result, "result")
     if fault:
-        raise InvalidResult(f"{fault} Return JSON, or nothing.")
+        raise InvalidResult(f"{fault} A result is JSON or None.")
     size = len(text.encode())
     if size > limit:
         raise ResultTooLarge(
@@ -90,7 +93,7 @@ def _dump(value: Any, name: str) -> tuple[str, str]:
     """Return (text, "") or ("", what is wrong and where)."""
     try:
         is_flat = _is_flat(value)
-        # Before the encoder, which goes as deep as Python lets it.
+        # Before the encoder, which recurses as deep as Python allows.
         fault = "" if is_flat else next(_find_faults(value, name), "")
         text = "" if fault else _encode(value)
         if is_flat and ("\\u0000" in text or SURROGATE.search(text)):
@@ -109,8 +112,8 @@ def _is_flat(value: Any) -> bool:
 
 
 def _find_faults(value: Any, path: str, depth: int = 0) -> Iterator[str]:
-    """Yield what JSON or jsonb would refuse, or would silently change."""
-    if depth > DEEPEST:
+    """Yield what JSON or jsonb would refuse or silently change."""
+    if depth > MAX_DEPTH:
         raise RecursionError
     if isinstance(value, str):
         if "\0" in value:
@@ -121,7 +124,7 @@ def _find_faults(value: Any, path: str, depth: int = 0) -> Iterator[str]:
         for key, item in value.items():
             if not isinstance(key, str):
                 yield (
-                    f"{path} has the key {key!r}; JSON keys are texts, "
+                    f"{path} has the key {key!r}; JSON keys are strings, "
                     f"use {str(key)!r}."
                 )
             else:
@@ -133,8 +136,11 @@ def _find_faults(value: Any, path: str, depth: int = 0) -> Iterator[str]:
     elif isinstance(value, float) and not math.isfinite(value):
         yield f"{path} is {value}, which JSON does not have; use None or a text."
     elif not isinstance(value, _SCALARS):
+        # A handler returns its result; everything else is passed by the caller.
+        verb = "return" if path.startswith("result") else "pass"
         yield (
-            f"{path} is {_describe(value)}, which JSON does not have; {_advise(value)}"
+            f"{path} is {_describe(value)}, which JSON does not have; "
+            f"{_advise(value, verb)}"
         )
 
 
@@ -144,13 +150,22 @@ def _describe(value: Any) -> str:
     return f"of type {type(value).__name__}"
 
 
-def _advise(value: Any) -> str:
+def _advise(value: Any, verb: str) -> str:
     if isinstance(value, Model):
-        return "pass its primary key and load it in the handler."
+        load = " and load it in the handler" if verb == "pass" else ""
+        return f"{verb} its primary key{load}."
+    if isinstance(value, QuerySet):
+        return f"{verb} a list of primary keys: list(….values_list('pk', flat=True))."
     if isinstance(value, bytes | bytearray | memoryview):
-        return "decode it, or pass it in base64."
+        return f"decode it, or {verb} it in base64."
     if isinstance(value, set | frozenset):
-        return "pass a list."
+        return f"{verb} a list."
     if hasattr(value, "isoformat"):
-        return "pass value.isoformat()."
-    return "pass its text or its parts."
+        return f"{verb} value.isoformat()."
+    if isinstance(value, UUID | Decimal):
+        return f"{verb} str(value)."
+    if isinstance(value, HttpRequest):
+        return f"{verb} the values that the handler needs, such as request.user.pk."
+    if callable(value):
+        return f"{verb} data, and choose the code in the handler."
+    return f"{verb} its text or its parts."

@@ -1,12 +1,11 @@
-"""The registry: the only way from the name in a row to code.
+"""The registry: the only way from the job type in a row to code.
 
-Decorators register at import; apps.py imports every `jobs` and `tasks` module when
-Django is ready.
+Decorators register handlers at import; apps.py imports every `jobs` and `tasks` module
+when Django is ready.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import walk_packages
@@ -15,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
+from .discovery import DISCOVERED, warn_if_unreachable
 from .exceptions import UnknownJobType
+from .suggestions import suggest
 
 if TYPE_CHECKING:
     from .handlers import Handler
+    from .options import Options
 
 _registry: dict[str, Handler[..., Any]] = {}
-# Made when first asked for: a task may still be changed while its module is imported.
+# Built on first use: a module may still replace its task while it is imported.
 _announced: dict[str, Callable[[], Handler[..., Any]]] = {}
-# (name, where the first stands, where the second stands), for the system check.
+# (name, place of the first, place of the second), for the system check.
 duplicates: list[tuple[str, str, str]] = []
 
 
@@ -51,9 +53,9 @@ def all_handlers() -> dict[str, Handler[..., Any]]:
 
 
 def announce(name: str, make: Callable[[], Handler[..., Any]]) -> None:
-    """Enter a name whose handler is made when first asked for."""
+    """Register a name whose handler is built on first use."""
     if name in _announced:
-        # The same module imported again, as a reloader does.
+        # The same module was imported again, for example by a reloader.
         _registry.pop(name, None)
     _announced[name] = make
 
@@ -61,7 +63,7 @@ def announce(name: str, make: Callable[[], Handler[..., Any]]) -> None:
 def autodiscover() -> None:
     """Import the `jobs` and `tasks` modules, or packages, of every installed app."""
     for config in apps.get_app_configs():
-        for name in ("jobs", "tasks"):
+        for name in DISCOVERED:
             if config.module and module_has_submodule(config.module, name):
                 module = import_module(f"{config.name}.{name}")
                 for found in walk_packages(
@@ -71,15 +73,19 @@ def autodiscover() -> None:
 
 
 def register(new: Handler[..., Any]) -> None:
-    """Enter a handler; the first of a name stays, a second one is noted."""
+    """Register a handler; the first of a name stays, a second one is reported by the
+    system check."""
     known = _registry.setdefault(new.name, new)
     if known is new:
+        if "<locals>" not in new.function.__qualname__:
+            module = new.target.__module__
+            warn_if_unreachable(new.name, new.function.__code__, module)
         return
     is_same = known.function.__code__.co_firstlineno == (
         new.function.__code__.co_firstlineno
     )
     if is_same and _place(known) == _place(new):
-        # The same module imported again, as a reloader does.
+        # The same module was imported again, for example by a reloader.
         _registry[new.name] = new
     else:
         duplicates.append((new.name, _place(known), _place(new)))
@@ -95,13 +101,22 @@ def find_app_label(module: str) -> str:
     return config.label if config else module
 
 
+def find_max_attempts(job_type: str, of_job: int | None, options: Options) -> int:
+    """Return what the job says, else its handler in this process, else the setting."""
+    handler = find_handler(job_type)
+    of_handler = None if handler is None else handler.max_attempts
+    return of_job or of_handler or options.max_attempts
+
+
 def _describe_unknown(name: object) -> str:
-    near = difflib.get_close_matches(str(name), _registry, n=1)
-    if near:
-        hint = f"Did you mean {near[0]!r}?"
-    else:
-        hint = (
-            "Handlers are found in the `jobs` and `tasks` modules of the installed "
-            "apps; is the app in INSTALLED_APPS?"
+    where = (
+        "Handlers are found in the `jobs` and `tasks` modules of the installed apps; "
+        "is the app in INSTALLED_APPS?"
+    )
+    if callable(name):
+        return (
+            f"A job type is a text such as 'shop.send_receipt', not {name!r}. Call "
+            f"enqueue() of a handler: a function with @job on it."
         )
+    hint = suggest(name, _registry, otherwise=where)
     return f"No handler is registered for the job type {name!r}. {hint}"

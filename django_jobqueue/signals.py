@@ -1,9 +1,9 @@
-"""The signals of a job's life, and the log lines that tell it.
+"""The signals of a job's life, and the log lines that report it.
 
 The worker calls the report_… functions, after the write they report has committed and
-outside the `try` that judges the handler; lifecycle/report.py sends what happens in a
-caller's transaction. Receivers get plain values; a failing receiver is logged and harms
-nothing. No other module logs a job's life.
+outside the `try` that judges the handler. storage/commit_signals.py sends the signals
+of a caller's transaction. Receivers get plain values. An error in a receiver is logged
+and has no other effect. No other module logs a job's life.
 """
 
 from __future__ import annotations
@@ -11,35 +11,46 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from django.dispatch import Signal
 
-from .failures import describe_exception
-from .outcomes import Cancelled, Crashed, Died, GivenBack, Retried, Succeeded
+from .failures import KeptException, describe_exception
+from .outcomes import (
+    Cancelled,
+    Crashed,
+    Died,
+    GivenBack,
+    Lost,
+    Outcome,
+    Retried,
+    Succeeded,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from .lifecycle.claim import Claim
-    from .lifecycle.endings import Ending
+    from .failures import Failure
     from .lifecycle.promote import Promoted
-    from .lifecycle.rescued import Rescued
+    from .lifecycle.rescue import Rescued
+    from .lifecycle.unreadable import UnreadableJob
+    from .storage.claims import Claim
+    from .storage.endings import Ending
 
 logger = logging.getLogger("django_jobqueue.jobs")
 worker_logger = logging.getLogger("django_jobqueue.worker")
 
-# Each is sent with job_id, job_type and queue, and what is named.
+# Sent with job_id, job_type, queue and the values named in the comment.
 job_enqueued = Signal()  # run_at
 job_promoted = Signal()  # worker_id
-# Each is sent with job_id, job_type, queue, attempt and worker_id, and what is named.
+# Sent with job_id, job_type, queue, attempt, worker_id and the values named.
 job_started = Signal()
 job_succeeded = Signal()  # duration
-job_retried = Signal()  # error, delay
+job_retried = Signal()  # error, delay, exception
 job_given_back = Signal()  # outcome, error, delay
 job_cancelled = Signal()  # reason
-job_died = Signal()  # reason, error
+job_died = Signal()  # reason, error, exception
 job_rescued = Signal()  # lost, owner, is_dead; a dead one sends job_died too
 lease_lost = Signal()
 # Sent with job_id, job_type, queue and run_at.
@@ -50,18 +61,23 @@ jobs_pruned = Signal()
 worker_started = Signal()
 worker_stopped = Signal()
 
-# Above this many jobs a second a worker writes summaries instead of single lines.
-LOUD = 200
+# How a signal is sent: send_signal(), or a thread of the worker that calls it.
+Send: TypeAlias = "Callable[..., None]"
+
+# Above this many a second, a worker logs summaries instead of a line for each job.
+LOUD_JOBS_PER_SECOND = 200
 
 
 class Event:
     """A log message of a short text and named values, for logfmt and JSON alike."""
 
-    __slots__ = ("fields", "text")
+    __slots__ = ("fields", "text", "traceback")
 
     def __init__(self, text: str, **fields: Any) -> None:
         self.text = text
         self.fields = fields
+        # Printed below the line by the worker's log formats.
+        self.traceback = ""
 
     def __str__(self) -> str:
         return " ".join([self.text, *map(format_field, self.fields.items())])
@@ -80,12 +96,52 @@ def format_field(field: tuple[str, Any]) -> str:
     return f"{name}={text}"
 
 
+def send_signal(signal: Signal, **values: Any) -> None:
+    """Send a signal from a thread of the worker; log what its receivers raise."""
+    kept = values.get("exception")
+    if isinstance(kept, KeptException):
+        values["exception"] = kept.get()
+    try:
+        signal.send_robust(values.pop("sender", None), **values)
+    # Django lets sys.exit() of a receiver through, which would end the thread.
+    except BaseException as error:
+        reason = describe_exception(error).short
+        worker_logger.error(Event("a receiver of a signal failed", error=reason))
+    finally:
+        values.pop("exception", None)
+        if isinstance(kept, KeptException):
+            kept.free()
+
+
+def has_receivers(outcome: Outcome) -> bool:
+    """Return whether a receiver gets the exception of an attempt with this outcome."""
+    match outcome:
+        case Retried():
+            return bool(job_retried.receivers)
+        case Died():
+            return bool(job_died.receivers)
+        case Succeeded() | GivenBack() | Crashed() | Lost() | Cancelled():
+            return False
+        case _:
+            assert_never(outcome)
+
+
 class JobLog:
     """Reports attempts; one for each worker. Their ends come from one thread only."""
 
-    def __init__(self, worker_id: UUID, *, is_complete: bool) -> None:
+    def __init__(
+        self,
+        worker_id: UUID,
+        *,
+        is_complete: bool,
+        send: Send = send_signal,
+        shows_traceback: Callable[[Ending], bool] = lambda ending: False,
+    ) -> None:
         self.worker_id = worker_id
-        # Write every line, however many there are.
+        self._send = send
+        # Whether the traceback of a failed attempt is printed below its line.
+        self._shows_traceback = shows_traceback
+        # Log a line for every job, however many there are.
         self.is_complete = is_complete
         self._second = 0
         self._count = 0
@@ -97,10 +153,10 @@ class JobLog:
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(Event("job started", **self._describe(claim)))
         if job_started.receivers:
-            _send(job_started, **self._describe(claim))
+            self._send(job_started, **self._describe(claim))
 
     def report_ended(self, ending: Ending) -> None:
-        """Tell of one attempt whose end was written."""
+        """Report one attempt whose end was written."""
         match ending.outcome:
             case Succeeded():
                 self._report_succeeded(ending)
@@ -108,23 +164,32 @@ class JobLog:
                 Retried(delay=delay, failure=failure)
                 | Crashed(delay=delay, failure=failure)
             ):
-                self._report_retried(ending, failure.short, delay)
+                self._report_retried(ending, failure, delay)
             case GivenBack(delay=delay, failure=failure, label=label):
                 self._report_given_back(ending, str(label), failure.short, delay)
             case Cancelled(reason=reason):
                 fields = self._describe(ending.claim)
                 logger.info(Event("job cancelled", **fields, reason=reason))
-                _send(job_cancelled, **fields, reason=reason)
+                self._send(job_cancelled, **fields, reason=reason)
             case Died(reason=reason, failure=failure):
+                _report_shared_id(ending.claim.id, ending.new_dead_id)
                 fields = self._describe(ending.claim)
                 fields |= {"reason": str(reason), "error": failure.short}
-                logger.error(Event("job dead", **fields))
-                _send(job_died, **fields)
+                event = self._add_traceback(
+                    Event("job dead", **fields), ending, failure
+                )
+                logger.error(event)
+                self._send(job_died, **fields, exception=ending.exception)
+            case Lost():
+                # report_rescued() reports it: the worker that ran the job is gone.
+                pass
+            case _:
+                assert_never(ending.outcome)
 
     def report_lost(self, claim: Claim, *, what: str) -> None:
         fields = self._describe(claim)
         logger.warning(Event("lease lost", **fields, refused=what))
-        _send(lease_lost, **fields)
+        self._send(lease_lost, **fields)
 
     def flush(self, *, is_final: bool = False) -> None:
         """Write the summaries of a second that has passed."""
@@ -143,19 +208,15 @@ class JobLog:
                 )
             )
         self._summary.clear()
-        self._was_loud = self._count > LOUD
+        self._was_loud = self._count > LOUD_JOBS_PER_SECOND
         self._second, self._count = second, 0
-
-    @property
-    def has_summary(self) -> bool:
-        return bool(self._summary)
 
     def _report_succeeded(self, ending: Ending) -> None:
         claim = ending.claim
         if logger.isEnabledFor(logging.INFO):
             self.flush()
             self._count += 1
-            is_quiet = not self._was_loud and self._count <= LOUD
+            is_quiet = not self._was_loud and self._count <= LOUD_JOBS_PER_SECOND
             if is_quiet or self.is_complete or claim.attempt > 1:
                 fields = self._describe(claim)
                 logger.info(Event("job done", **fields, duration=ending.ran))
@@ -168,14 +229,15 @@ class JobLog:
                 )
         if job_succeeded.receivers:
             fields = self._describe(claim)
-            _send(job_succeeded, **fields, duration=ending.ran)
+            self._send(job_succeeded, **fields, duration=ending.ran)
 
-    def _report_retried(self, ending: Ending, error: str, delay: timedelta) -> None:
-        fields = self._describe(ending.claim)
-        logger.warning(
-            Event("job retries", **fields, error=error, next_in=delay.total_seconds())
-        )
-        _send(job_retried, **fields, error=error, delay=delay)
+    def _report_retried(
+        self, ending: Ending, failure: Failure, delay: timedelta
+    ) -> None:
+        fields = self._describe(ending.claim) | {"error": failure.short}
+        event = Event("job retries", **fields, next_in=delay.total_seconds())
+        logger.warning(self._add_traceback(event, ending, failure))
+        self._send(job_retried, **fields, delay=delay, exception=ending.exception)
 
     def _report_given_back(
         self, ending: Ending, outcome: str, error: str, delay: timedelta | None
@@ -192,21 +254,26 @@ class JobLog:
                 next_in=delay.total_seconds() if delay else 0.0,
             ),
         )
-        _send(job_given_back, **fields, error=error, delay=delay)
+        self._send(job_given_back, **fields, error=error, delay=delay)
+
+    def _add_traceback(self, event: Event, ending: Ending, failure: Failure) -> Event:
+        if self._shows_traceback(ending):
+            event.traceback = failure.traceback.rstrip()
+        return event
 
     def _describe(self, claim: Claim) -> dict[str, Any]:
         return _describe_claim(claim, self.worker_id)
 
 
 def report_late_error(claim: Claim, error: BaseException, *, worker_id: UUID) -> None:
-    """Tell of what an atomic job raised after its commit: a hook of on_commit()."""
+    """Report an error that an on_commit() hook of an atomic job raised."""
     fields = _describe_claim(claim, worker_id)
     fields["error"] = describe_exception(error).short
     logger.error(Event("hook failed after the commit", **fields), exc_info=error)
 
 
 def report_settled(claim: Claim, error: BaseException, *, worker_id: UUID) -> None:
-    """Tell of an atomic job that has committed, although its COMMIT raised."""
+    """Report an atomic job that has committed although its COMMIT raised."""
     fields = _describe_claim(claim, worker_id)
     fields["error"] = describe_exception(error).short
     logger.warning(Event("commit found, its hooks did not run", **fields))
@@ -222,11 +289,13 @@ def _describe_claim(claim: Claim, worker_id: UUID) -> dict[str, Any]:
     }
 
 
-def report_promoted(promoted: Iterable[Promoted], *, worker_id: UUID) -> None:
-    """Tell of jobs whose time has come."""
+def report_promoted(
+    promoted: Iterable[Promoted], *, worker_id: UUID, send: Send = send_signal
+) -> None:
+    """Report jobs that became due."""
     if job_promoted.receivers:
         for job in promoted:
-            _send(
+            send(
                 job_promoted,
                 job_id=job.id,
                 job_type=job.job_type,
@@ -235,8 +304,10 @@ def report_promoted(promoted: Iterable[Promoted], *, worker_id: UUID) -> None:
             )
 
 
-def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
-    """Tell of one job taken from a worker that is gone."""
+def report_rescued(
+    rescued: Rescued, *, worker_id: UUID, send: Send = send_signal
+) -> None:
+    """Report one job taken from a worker that is gone."""
     fields = {
         "job_id": rescued.id,
         "job_type": rescued.job_type,
@@ -246,23 +317,47 @@ def report_rescued(rescued: Rescued, *, worker_id: UUID) -> None:
     }
     details = {"lost": rescued.lost, "owner": rescued.worker_id}
     logger.warning(Event("job rescued", **fields, **details))
-    _send(job_rescued, **fields, **details, is_dead=rescued.is_dead)
+    send(job_rescued, **fields, **details, is_dead=rescued.is_dead)
+    if rescued.is_cancelled:
+        end = {"reason": rescued.error}
+        logger.info(Event("job cancelled", **fields, **end))
+        send(job_cancelled, **fields, **end)
     if rescued.is_dead:
+        _report_shared_id(rescued.id, rescued.new_dead_id)
         death = {"reason": "lost", "error": rescued.error}
         logger.error(Event("job dead", **fields, **death))
-        _send(job_died, **fields, **death)
+        send(job_died, **fields, **death, exception=None)
+
+
+def report_unreadable(
+    moved: Iterable[UnreadableJob], *, worker_id: UUID, send: Send = send_signal
+) -> None:
+    """Report jobs that are dead, or cancelled, because their rows cannot be read."""
+    for job in moved:
+        if not job.is_dead:
+            text = "an unreadable job was cancelled"
+            logger.error(Event(text, worker_id=worker_id, error=job.error))
+            continue
+        fields = {
+            "job_id": job.id,
+            "job_type": job.job_type,
+            "queue": job.queue,
+            "attempt": job.attempt,
+            "worker_id": worker_id,
+            "reason": "exception",
+            "error": job.error,
+        }
+        logger.error(Event("job dead", **fields))
+        send(job_died, **fields, exception=None)
+
+
+def _report_shared_id(job_id: UUID, dead_job_id: UUID | None) -> None:
+    """Log a job that died under another id, since a dead job had its own."""
+    if dead_job_id is not None:
+        text = "a dead job has this id already; stored under another"
+        logger.error(Event(text, job_id=job_id, dead_job_id=dead_job_id))
 
 
 def report_worker(text: str, *, worker_id: UUID, **fields: Any) -> None:
-    """Tell of a worker's own life."""
+    """Log an event of a worker's own life."""
     worker_logger.info(Event(text, worker_id=worker_id, **fields))
-
-
-def _send(signal: Signal, **values: Any) -> None:
-    """Send a signal from a thread of the worker's own, whatever its receivers raise."""
-    try:
-        signal.send_robust(None, **values)
-    # Django lets sys.exit() of a receiver through, which would end the thread.
-    except BaseException as error:
-        reason = describe_exception(error).short
-        worker_logger.error(Event("a receiver of a signal failed", error=reason))

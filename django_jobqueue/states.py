@@ -1,7 +1,7 @@
-"""The states of a job, the moves between them, and the words stored for them.
+"""The states of a job, the transitions between them, and their stored values.
 
-The table of moves is the state machine of docs/design/job-lifecycle.md; the CHECK
-constraints of models/job.py restate it, and the random histories are held against it.
+The table of moves is the state machine of docs/design/job-lifecycle.md. The CHECK
+constraints of models/job.py restate it, and the random histories are checked with it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.CANCELLED})
 # The key of Job.meta that makes a job one of django.tasks: {"backend": alias}.
 TASK_META = "django.tasks"
 
-# A DeadJob is a row of another table; the moves need a word for it all the same.
+# The key of DeadJob.meta with the id a job had while it was live, if that was taken.
+SHARED_ID_META = "jobqueue.original_id"
+
+# A DeadJob is a row of another table and has no status; the moves need a name for it.
 DEAD = "dead"
 GONE = "gone"
 
@@ -96,7 +99,9 @@ MOVES: dict[str, dict[str, frozenset[str]]] = {
         )
     },
     "rescue": {
-        JobStatus.RUNNING: frozenset({JobStatus.PENDING, JobStatus.SCHEDULED, DEAD})
+        JobStatus.RUNNING: frozenset(
+            {JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.CANCELLED, DEAD}
+        )
     },
     "cancel": dict.fromkeys(WAITING, frozenset({JobStatus.CANCELLED})),
     "requeue": {DEAD: frozenset({JobStatus.PENDING, JobStatus.SCHEDULED})},

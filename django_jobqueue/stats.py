@@ -1,9 +1,9 @@
-"""Stats: how many jobs wait where, how fast they end, who works. Reads only.
+"""Stats: jobs by queue and status, throughput, dead jobs and workers. Reads only.
 
-Called by `jobqueue stats`, and made to be called every few seconds while millions of
-ended jobs lie in the table: what waits or runs is counted through its partial index, so
-the cost follows the live jobs. No index knows the rest (blocked, ended): it is counted
-while the table is small, and PostgreSQL's planner estimates it when it is large.
+Called by `jobqueue stats`, possibly every few seconds on a table with millions of ended
+jobs: pending, scheduled and running jobs are counted through their partial indexes, so
+the cost depends on the live jobs. Blocked and ended jobs have no such index: they are
+counted in a small table and estimated by PostgreSQL's planner in a large one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from django.db import connections
 from django.db.models import Count, Max, Min, Q, QuerySet
 
-from .lifecycle.database import Database, get_database
 from .models import Attempt, DeadJob, Job, Queue, WorkerHeartbeat
 from .options import Options, get_options
 from .states import AttemptOutcome, JobStatus
+from .storage.database import Database, get_database
 
-# A table that the planner believes to be smaller is counted exactly, in one pass.
-SMALL = 100_000
-# Attempts are found by their growing primary key; so many of the last ones are read.
-NEWEST_ATTEMPTS = 20_000
+# A table with fewer rows by the planner's estimate is counted exactly, in one pass.
+SMALL_TABLE_ROWS = 100_000
+# Attempts are found by their growing primary key; only the last ones are read.
+MAX_ATTEMPTS_READ = 20_000
 
 _MINUTE = timedelta(minutes=1)
 _INDEXED = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.RUNNING)
@@ -40,7 +40,7 @@ _FAILURES = (
 
 @dataclass(slots=True, kw_only=True)
 class QueueStats:
-    """One queue. `None` instead of a number: too costly to count in a large table."""
+    """One queue. A count is None where counting a large table costs too much."""
 
     name: str
     counts: dict[str, int | None]
@@ -50,13 +50,13 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
-    """What ended within one minute. `succeeded` is None where nothing is kept of it."""
+    """What ended within one minute. `succeeded` is None if RETENTION keeps nothing."""
 
     start: datetime
     succeeded: int | None
-    # Attempts that failed; some were tried again.
+    # Failed attempts; some are retried.
     failed: int
-    # Jobs that went to the dead letters.
+    # Jobs that died.
     died: int
 
 
@@ -71,7 +71,7 @@ class Stats:
     estimated: list[str]
     # The last minutes, the newest first.
     minutes: list[Minute]
-    # Names of the columns of `minutes` that may be higher in truth.
+    # Names of the columns of `minutes` that are lower bounds.
     at_least: list[str]
     dead: int
     workers_alive: int
@@ -80,9 +80,9 @@ class Stats:
 
 @dataclass(slots=True)
 class _Counted:
-    """What is counted, by queue and status."""
+    """The counts by queue and status."""
 
-    # Statuses that are counted; the others are None in each queue.
+    # The counted statuses; the others are None in each queue.
     statuses: Sequence[str]
     queues: dict[str, QueueStats] = field(default_factory=dict)
     totals: dict[str, int] = field(
@@ -103,14 +103,16 @@ def read_stats(
     is_exact: bool = False,
     now: datetime | None = None,
 ) -> Stats:
-    """Read the stats; `is_exact` counts everything, however long it takes."""
+    """Read the stats; with `is_exact` count every row, even if that is slow."""
     db = db or get_database()
     options = get_options()
     now = db.read_clock(now)
-    is_small = is_exact or _estimate_rows(Job.objects.using(db.alias)) < SMALL
+    is_small = (
+        is_exact or _estimate_rows(Job.objects.using(db.alias)) < SMALL_TABLE_ROWS
+    )
     estimated = [] if is_small else [s for s in JobStatus.values if s not in _INDEXED]
     counted = _count_all(db, now) if is_small else _count_indexed(db, now, estimated)
-    # One that is empty is a piece of news too.
+    # Empty queues are listed too.
     for name in Queue.objects.using(db.alias).values_list("name", flat=True):
         counted.add_queue(name)
     throughput, at_least = _read_minutes(db, options, minutes, now)
@@ -139,13 +141,13 @@ def _count_all(db: Database, now: datetime) -> _Counted:
 
 
 def _count_indexed(db: Database, now: datetime, estimated: Sequence[str]) -> _Counted:
-    """Count what has a partial index, status by status; estimate the others."""
+    """Count the statuses that have a partial index; estimate the others."""
     counted = _Counted(_INDEXED)
     rows = Job.objects.using(db.alias)
     for status in _INDEXED:
         of_status = rows.filter(status=status)
         if status == JobStatus.RUNNING:
-            # Only running jobs have an owner, and the index is on that.
+            # Only running jobs have an owner, and the owner is indexed.
             of_status = of_status.filter(worker_id__isnull=False)
         for queue, *found in _count_by_queue(of_status):
             _add(counted, queue, status, *found, now=now)
@@ -171,7 +173,7 @@ def _add(
     counted.totals[status] += number
     queue = counted.add_queue(name)
     queue.counts[status] = number
-    # A scheduled job that is due waits as well: for a worker to promote it.
+    # A scheduled job that is due waits too, until a worker promotes it.
     is_waiting = status == JobStatus.PENDING or (
         status == JobStatus.SCHEDULED and run_at <= now
     )
@@ -185,20 +187,20 @@ def _estimate_rows(rows: QuerySet[Any]) -> int:
         return 0
     [plan] = json.loads(rows.order_by().values("pk").explain(format="json"))
     expected = int(plan["Plan"]["Plan Rows"])
-    # It never expects less than one row, not even of a status that nothing has.
+    # The estimate is at least 1, even if no row has the status.
     return expected if expected > 1 else 0
 
 
 def _read_minutes(
     db: Database, options: Options, number: int, now: datetime
 ) -> tuple[list[Minute], list[str]]:
-    """Count what ended in each of the last minutes, and say which are lower bounds."""
+    """Return the last minutes, and the names of columns that are lower bounds."""
     starts = [now - _MINUTE * (n + 1) for n in range(number)]
     succeeded, is_cut = _count_succeeded(db, options, starts)
     last = Attempt.objects.using(db.alias).aggregate(last=Max("pk"))["last"] or 0
     failed = _count_by_minute(
         Attempt.objects.using(db.alias).filter(
-            pk__gt=last - NEWEST_ATTEMPTS, outcome__in=_FAILURES
+            pk__gt=last - MAX_ATTEMPTS_READ, outcome__in=_FAILURES
         ),
         "finished_at",
         starts,
@@ -208,16 +210,17 @@ def _read_minutes(
         Minute(start=start, succeeded=good, failed=bad, died=dead)
         for start, good, bad, dead in zip(starts, succeeded, failed, died, strict=True)
     ]
-    flags = {"succeeded": is_cut, "failed": sum(failed) >= NEWEST_ATTEMPTS}
+    flags = {"succeeded": is_cut, "failed": sum(failed) >= MAX_ATTEMPTS_READ}
     return minutes, [name for name, is_set in flags.items() if is_set]
 
 
 def _count_succeeded(
     db: Database, options: Options, starts: Sequence[datetime]
 ) -> tuple[list[int] | list[None], bool]:
-    """Find the last successes at the end of the prune index, where they all lie.
+    """Count the last successes through the prune index; say if the count is cut.
 
-    Without retention nothing is known of them; under a count, only of that many.
+    If RETENTION keeps nothing, nothing is known; if it keeps a number, at most that
+    many are counted.
     """
     retention = options.retention["succeeded"]
     if retention.keep is None and not retention.age:

@@ -3,7 +3,7 @@
     python example_project/demo.py [--port 8000] [--seconds N]
 
 `make demo` calls it. DATABASE_URL=postgres://… chooses PostgreSQL; config/settings.py
-has the other variables. What it does stands in launcher/.
+has the other variables. The implementation is in launcher/.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def main() -> int:
         django.setup()
     except ImproperlyConfigured as error:
         return fail(error)
-    # What it imports needs models.
+    # These imports need the models, and thus the settings above.
     from launcher.children import ChildFailed
     from launcher.demo import Demo
     from launcher.preparation import NotPrepared
@@ -31,7 +31,7 @@ def main() -> int:
     except (NotPrepared, ChildFailed) as error:
         return fail(error)
     except BrokenPipeError:
-        # Nobody reads us any more: `make demo | head`. Python would say so at exit.
+        # The reader of our output has exited (`make demo | head`): print no traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
         "--port", type=int, default=8000, help="the first port to try (default 8000)"
     )
     parser.add_argument(
-        "--seconds", type=float, help="stop after so many (default: at Ctrl-C)"
+        "--seconds", type=float, help="stop after this many (default: at Ctrl-C)"
     )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Which database the tests run on, and what worker processes need to reach it.
+"""The database of the tests, and the environment of worker processes that use it.
 
 `pytest` alone is enough: without DATABASE_URL a temporary PostgreSQL server is started
 before Django reads its settings, and stopped at the end. With
@@ -17,10 +17,12 @@ import django
 import pytest
 from django.conf import settings
 
+from tests.pgbouncer import find_pgbouncer
 from tests.postgres import database_url
 from tests.processes import make_worker_env
 
 DATABASE = os.environ.setdefault("JOBQUEUE_TEST_DATABASE", "postgresql")
+NOT_RUN = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,11 +58,34 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what another database promises, and what `make test-browser` runs."""
-    left_out = [item for item in items if not _is_for_this_run(item)]
-    if left_out:
-        items[:] = [item for item in items if _is_for_this_run(item)]
-        config.hook.pytest_deselected(items=left_out)
+    """Deselect tests of the other database, and those of `make test-browser`."""
+    chosen = [item for item in items if _is_for_this_run(item)]
+    if not _has_pgbouncer(config, chosen):
+        chosen = [item for item in chosen if not item.get_closest_marker("pgbouncer")]
+    if len(chosen) < len(items):
+        left_out = set(items) - set(chosen)
+        items[:] = chosen
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def _has_pgbouncer(config: pytest.Config, items: list[pytest.Item]) -> bool:
+    """Install PgBouncer if a test needs it; on failure the summary says so."""
+    count = sum(item.get_closest_marker("pgbouncer") is not None for item in items)
+    if not count or config.option.collectonly:
+        return True
+    try:
+        find_pgbouncer()
+    except RuntimeError as error:
+        config.stash[NOT_RUN] = f"{count} tests not run: {error}"
+        return False
+    return True
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if text := config.stash.get(NOT_RUN, ""):
+        terminalreporter.write_line(text)
 
 
 def _is_for_this_run(item: pytest.Item) -> bool:
@@ -73,7 +98,7 @@ def _is_for_this_run(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def fresh_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let no test read options that another one made from its environment."""
+    """Clear the cached options: no test reads those of another environment."""
     from django_jobqueue.options import get_options
 
     # Set by a runworker that runs in this process.
@@ -81,6 +106,15 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     get_options.cache_clear()
     yield
     get_options.cache_clear()
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove from the registry, after the test, the handlers it registered."""
+    from django_jobqueue import registry
+
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "duplicates", [])
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +128,8 @@ def worker_env(django_db_setup: None) -> dict[str, str]:
 
 
 def _restore_interrupt() -> None:
-    # A shell starts background commands with SIGINT ignored, and so would be every
-    # worker that a test starts and then interrupts.
+    # A shell starts background commands with SIGINT ignored. Workers inherit that, and
+    # tests interrupt them.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,14 +11,14 @@ from django_jobqueue.testing import factories
 
 
 class JobFactory(factories.JobFactory):
-    """A pending job of `testapp.add`, unless told otherwise."""
+    """A pending job of `testapp.add` by default."""
 
     job_type = "testapp.add"
     payload = factory.Dict({"x": 1})
 
 
 class DeadJobFactory(factories.DeadJobFactory):
-    """A job of `testapp.add` that died of an exception after three attempts."""
+    """A job of `testapp.add`, dead after three attempts that raised."""
 
     job_type = "testapp.add"
     payload = factory.Dict({"x": 1})

@@ -1,6 +1,6 @@
-"""A gate before the database: shut, it is away for the workers that go through it.
+"""A gate in front of the database: while it is shut, workers cannot reach it.
 
-The test itself does not go through it, and can look at the rows meanwhile.
+The test itself does not go through the gate: it can read the rows meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from tests.proxy import shut_down
+
 
 class Gate(Protocol):
-    """What the tests know of it; `env` is the environment of the workers."""
+    """The interface for tests; `env` is the environment of the workers."""
 
     env: dict[str, str]
 
@@ -28,7 +30,7 @@ class Gate(Protocol):
 
 @contextmanager
 def make_gate(worker_env: dict[str, str]) -> Iterator[Gate]:
-    """Put a gate before the database of the tests; open at first."""
+    """Put an open gate in front of the test database."""
     if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         lock = FileGate(worker_env)
         try:
@@ -50,18 +52,18 @@ def make_tcp_gate(worker_env: dict[str, str]) -> Iterator[TcpGate]:
 
 
 class TcpGate:
-    """Before PostgreSQL, a TCP proxy; shut, it cuts connections and refuses others."""
+    """A TCP proxy in front of PostgreSQL; shut, it refuses and cuts connections."""
 
     def __init__(self, worker_env: dict[str, str]) -> None:
         url = urlsplit(worker_env["DATABASE_URL"])
         self._target = (url.hostname or "127.0.0.1", url.port or 5432)
-        # Bound for as long as we live, and never listened on: the port stays ours.
-        self._place = _bind(0)
-        self.port: int = self._place.getsockname()[1]
+        # Bound until close() and never listened on: it reserves the port.
+        self._reserved = _bind(0)
+        self.port: int = self._reserved.getsockname()[1]
         user, at, _ = url.netloc.rpartition("@")
-        place = f"{user}{at}127.0.0.1:{self.port}"
-        self.env = {**worker_env, "DATABASE_URL": url._replace(netloc=place).geturl()}
-        # What waits for the end of the silence: clients, and words of either side.
+        netloc = f"{user}{at}127.0.0.1:{self.port}"
+        self.env = {**worker_env, "DATABASE_URL": url._replace(netloc=netloc).geturl()}
+        # Clients and messages of either side that wait for the end of silence().
         self.waiting = 0
         self._flows = threading.Event()
         self._lock = threading.Lock()
@@ -70,7 +72,7 @@ class TcpGate:
         self.open()
 
     def open(self) -> None:
-        """Let everything pass, what was held up by silence too."""
+        """Pass everything on, including data held back by silence()."""
         self._flows.set()
         if self._listener is None:
             self._listener = _bind(self.port)
@@ -83,7 +85,7 @@ class TcpGate:
         """Cut all connections and refuse new ones."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            # The close alone would not wake the thread that accepts.
+            # close() alone would not wake the thread in accept().
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
@@ -91,19 +93,19 @@ class TcpGate:
         self._flows.set()
 
     def cut(self) -> None:
-        """Cut all connections; new ones may come at once."""
+        """Cut all connections; new ones are accepted."""
         with self._lock:
             sockets, self._sockets = self._sockets, []
         for each in sockets:
-            _shut_down(each)
+            shut_down(each)
 
     def silence(self) -> None:
-        """Let nothing pass, and tell nobody: as a cable that was pulled out."""
+        """Hold back all data without closing connections: a pulled cable."""
         self._flows.clear()
 
     def close(self) -> None:
         self.shut()
-        self._place.close()
+        self._reserved.close()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -139,12 +141,12 @@ class TcpGate:
             while data := source.recv(65536):
                 self._wait_for_flow()
                 target.sendall(data)
-        _shut_down(source)
-        _shut_down(target)
+        shut_down(source)
+        shut_down(target)
 
 
 class FileGate:
-    """For SQLite; shut, somebody else holds the lock that every writer needs."""
+    """For SQLite; shut, another connection holds the lock that every writer needs."""
 
     def __init__(self, worker_env: dict[str, str]) -> None:
         self.env = worker_env
@@ -170,8 +172,3 @@ def _bind(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind(("127.0.0.1", port))
     return bound
-
-
-def _shut_down(each: socket.socket) -> None:
-    with suppress(OSError):
-        each.shutdown(socket.SHUT_RDWR)

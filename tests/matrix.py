@@ -1,11 +1,11 @@
-"""Run the tests with every Python and Django at hand, on PostgreSQL and on SQLite.
+"""Run the tests with every installed Python and Django, on PostgreSQL and on SQLite.
 
     python3 -m tests.matrix [--only SUBSTRING] [--jobs N] [-- pytest arguments]
 
-`make test` calls it. The default python3 runs the whole suite, the others leave out
-what is marked `slow`; what is marked `once` runs in the first combination only. One
-temporary PostgreSQL server serves the whole run. The last lines say for each
-combination what ran. Standard library only; see venvs.py.
+`make test` calls it. The default python3 runs the whole suite; the others skip tests
+marked `slow`. Tests marked `once` run in the first combination only. One temporary
+PostgreSQL server serves the whole run. The last lines state what ran for each
+combination. Standard library only; see venvs.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.venvs import ROOT, VENVS, default_python, find_python, make_venv
 
 DJANGO = {(3, 11): "5.2", (3, 12): "6.0", (3, 13): "6.1"}
 DATABASES = ("postgresql", "sqlite")
-# What starts processes waits more than it works: it runs beside the rest.
+# Tests that start processes mostly wait: they run beside the rest.
 PARTS = {
     "faults": ["tests/faults"],
     "processes": ["tests/integration", "tests/histories", "tests/plans"],
@@ -42,7 +42,7 @@ _running: set[subprocess.Popen[str]] = set()
 
 @dataclass
 class Environment:
-    """One Python with one Django; `python` is None where it was not found."""
+    """One Python with one Django; `python` is None if it was not found."""
 
     version: tuple[int, int]
     python: str | None
@@ -59,11 +59,11 @@ class Environment:
 
 @dataclass
 class Combination:
-    """One environment on one database, and in the end its result."""
+    """One environment on one database; later also its result."""
 
     environment: Environment
     database: str
-    # A part of the whole suite; what is not in PARTS has none.
+    # A part of the whole suite, or "" if it is not divided.
     part: str = ""
     result: str = "not run, interrupted"
     failed: bool = True
@@ -73,7 +73,7 @@ class Combination:
         return f"{self.environment.label} {self.database} {self.part}".rstrip()
 
     def list_arguments(self, given: list[str]) -> list[str]:
-        """Return pytest's arguments; what somebody has chosen is not divided."""
+        """Return pytest's arguments; explicitly given arguments are not divided."""
         if not self.environment.whole:
             return ["-m", "not slow and not once", *given]
         if given:
@@ -88,7 +88,7 @@ class Combination:
 def list_combinations(
     environments: list[Environment], options: argparse.Namespace
 ) -> list[Combination]:
-    """Return what was asked for, the longest first."""
+    """Return the requested combinations, the longest first."""
     combinations = []
     for environment in environments:
         is_divided = environment.whole and not options.pytest
@@ -138,7 +138,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs",
         type=int,
-        # Tests wait for processes and beats more than they compute.
+        # Tests wait for processes and heartbeats more than they compute.
         default=min(4, 2 * (os.cpu_count() or 1)),
         metavar="N",
         help="combinations at a time",
@@ -158,7 +158,7 @@ def list_environments() -> list[Environment]:
 
 
 def run_all(combinations: list[Combination], options: argparse.Namespace) -> None:
-    """Make the venvs, start one server, and run what was asked for."""
+    """Create the venvs, start one server, and run the combinations."""
     chosen = {each.environment.label: each.environment for each in combinations}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         making = {
@@ -174,7 +174,9 @@ def run_all(combinations: list[Combination], options: argparse.Namespace) -> Non
 
         def run(each: Combination) -> None:
             python = venvs[each.environment.label]
-            run_tests(each, python, options.pytest, variables, alone=options.jobs == 1)
+            run_tests(
+                each, python, options.pytest, variables, is_alone=options.jobs == 1
+            )
 
         with ThreadPoolExecutor(options.jobs) as executor:
             list(executor.map(run, combinations))
@@ -182,9 +184,9 @@ def run_all(combinations: list[Combination], options: argparse.Namespace) -> Non
 
 @contextlib.contextmanager
 def postgres_server(python: Path) -> Iterator[str]:
-    """Give the URL of a server that runs as long as the block, from inside a venv.
+    """Yield the URL of a server that runs for the block, started inside a venv.
 
-    Inside, since the binaries may have to come from a wheel.
+    The venv is needed because the binaries may come from a wheel.
     """
     command = [str(python), "-m", "tests.postgres"]
     pipe = subprocess.PIPE
@@ -201,7 +203,7 @@ def postgres_server(python: Path) -> Iterator[str]:
         if not url:
             raise SystemExit("There is no PostgreSQL server to run the tests on.")
         yield url
-        # Leaving closes its standard input, and with that it stops.
+        # Leaving the block closes its standard input, which stops it.
 
 
 def run_tests(
@@ -210,9 +212,9 @@ def run_tests(
     arguments: list[str],
     variables: dict[str, str],
     *,
-    alone: bool,
+    is_alone: bool,
 ) -> None:
-    """Run pytest for one combination and note its counts."""
+    """Run pytest for one combination and record its counts."""
     report = VENVS / "reports" / f"{combination.label.replace(' ', '-')}.xml"
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
@@ -226,11 +228,11 @@ def run_tests(
         cwd=ROOT,
         env=variables,
         text=True,
-        stdout=None if alone else subprocess.PIPE,
-        stderr=None if alone else subprocess.STDOUT,
+        stdout=None if is_alone else subprocess.PIPE,
+        stderr=None if is_alone else subprocess.STDOUT,
     ) as process:
         _running.add(process)
-        if not alone:
+        if not is_alone:
             relay_output(combination.label, process)
         code = process.wait()
         _running.discard(process)
@@ -239,7 +241,7 @@ def run_tests(
 
 
 def relay_output(label: str, process: subprocess.Popen[str]) -> None:
-    """Print progress line by line under a label, and what failed in one piece."""
+    """Print progress line by line with a label, and failures as one block."""
     assert process.stdout
     details: list[str] = []
     for line in process.stdout:
@@ -254,7 +256,7 @@ def relay_output(label: str, process: subprocess.Popen[str]) -> None:
 
 
 def read_counts(report: Path, code: int) -> str:
-    """Say how many tests passed, failed and were skipped, as pytest's report has it."""
+    """Return how many tests passed, failed and were skipped, from pytest's report."""
     try:
         suite = ElementTree.parse(report).getroot()[0]
     except (OSError, ElementTree.ParseError, IndexError):
@@ -286,7 +288,7 @@ def _make_venv(environment: Environment) -> Path:
 
 
 def _interrupt(*args: object) -> None:
-    # Ctrl-C reaches pytest by itself, SIGTERM does not.
+    # Ctrl-C also reaches pytest directly; SIGTERM does not.
     for process in list(_running):
         process.send_signal(signal.SIGINT)
     raise KeyboardInterrupt

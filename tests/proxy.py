@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that cuts connections where it hurts."""
+"""A TCP proxy in front of PostgreSQL that cuts connections at chosen messages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 @dataclass(slots=True)
 class Cut:
-    """What is to be cut, and how often yet."""
+    """A rule: which message to cut, and how many times."""
 
     marker: bytes
     is_reply: bool
     times: int = 1
-    # Messages with the marker that are spared before each cut.
+    # Messages with the marker to let through before each cut.
     spare: int = 0
-    # Only on connections that have carried this before.
+    # Applies only to connections that have carried this before.
     after: bytes = b""
-    # How many clients are refused then: the database is away for a while.
+    # How many clients to refuse after the cut: a short outage.
     then_refuse: int = 0
     spared: int = 0
 
@@ -39,16 +39,16 @@ class Cut:
 
 
 class CuttingProxy:
-    """Passes everything on, until something contains a marker: that is swallowed.
+    """Passes everything on, except a message that contains a marker.
 
-    A reply: the server has done what it was asked for, and the client never hears of
-    it. A request: the server never hears of it, and sees the client vanish.
+    Without its reply, the server has executed the statement and the client does not
+    know. Without its request, the server sees only that the client disconnected.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.cuts = 0
-        # True: everybody is refused, as if the server were not there.
-        self._is_away = False
+        # True: all clients are refused, as if the server were down.
+        self._is_down = False
         self._rules: list[Cut] = []
         self._refusals = 0
         self._target = (host, port)
@@ -69,35 +69,35 @@ class CuttingProxy:
     ) -> None:
         self._listener.close()
         for each in self._sockets:
-            # Before the close: it neither wakes a thread that reads nor tells the peer.
-            _shut_down(each)
+            # close() alone neither wakes a reading thread nor notifies the peer.
+            shut_down(each)
             each.close()
 
     def cut_once(self, marker: bytes) -> None:
-        """Cut the first reply that contains the marker."""
+        """Drop the first reply that contains the marker, and its connection."""
         self.cut_replies(marker)
 
     def cut_replies(self, marker: bytes, **how: Any) -> None:
-        """Swallow replies with the marker, and their connections; `how`: see Cut."""
+        """Drop replies with the marker, and their connections; `how`: see Cut."""
         with self._lock:
             self._rules.append(Cut(marker, is_reply=True, **how))
 
     def cut_requests(self, marker: bytes, **how: Any) -> None:
-        """Swallow requests with the marker, and their connections; `how`: see Cut."""
+        """Drop requests with the marker, and their connections; `how`: see Cut."""
         with self._lock:
             self._rules.append(Cut(marker, is_reply=False, **how))
 
     def go_away(self) -> None:
         """Cut all connections and refuse new ones, until come_back()."""
         with self._lock:
-            self._is_away = True
+            self._is_down = True
             sockets = list(self._sockets)
         for each in sockets:
-            _shut_down(each)
+            shut_down(each)
 
     def come_back(self) -> None:
         with self._lock:
-            self._is_away = False
+            self._is_down = False
 
     def _accept(self) -> None:
         while True:
@@ -110,7 +110,7 @@ class CuttingProxy:
                 continue
             server = socket.create_connection(self._target)
             self._sockets += [client, server]
-            # What this connection has carried, of all that a rule asks for.
+            # The `after` markers of rules that this connection has carried.
             seen: set[bytes] = set()
             for source, target, is_reply in (
                 (client, server, False),
@@ -126,7 +126,7 @@ class CuttingProxy:
         with self._lock:
             is_refused = self._refusals > 0
             self._refusals -= is_refused
-            return is_refused or self._is_away
+            return is_refused or self._is_down
 
     def _pass_on(
         self,
@@ -142,8 +142,8 @@ class CuttingProxy:
                 target.sendall(data)
         except OSError:
             pass
-        _shut_down(source)
-        _shut_down(target)
+        shut_down(source)
+        shut_down(target)
 
     def _is_to_be_cut(self, data: bytes, is_reply: bool, seen: set[bytes]) -> bool:
         with self._lock:
@@ -156,6 +156,6 @@ class CuttingProxy:
             return False
 
 
-def _shut_down(each: socket.socket) -> None:
+def shut_down(each: socket.socket) -> None:
     with suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)

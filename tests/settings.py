@@ -1,9 +1,9 @@
 """Settings of the test project, for pytest, mypy and the workers that tests start.
 
 JOBQUEUE_TEST_DATABASE chooses `postgresql` (the default, at DATABASE_URL) or `sqlite`.
-Tests only ever write to databases named `test_…`, with a suffix of their own for each
-run, so that two runs can share a server. A worker process started by a test finds the
-names in JOBQUEUE_TEST_NAME_<alias> (see `worker_env` in conftest.py).
+Tests write only to databases named `test_…` with a suffix for each run, so two runs can
+share a server. A worker process started by a test reads their names from
+JOBQUEUE_TEST_NAME_<alias> (see `worker_env` in conftest.py).
 """
 
 import os
@@ -32,7 +32,7 @@ def postgresql_database(alias: str) -> dict[str, Any]:
 
 
 def sqlite_database(alias: str) -> dict[str, Any]:
-    # Files, since worker processes open them too. Nothing but a test needs one.
+    # Files, since worker processes open them too. Only tests need one.
     directory = env.str("JOBQUEUE_TEST_DIRECTORY", default="")
     test_name = str(Path(directory) / f"test_{alias}_{RUN}.sqlite3")
     options = {
@@ -40,7 +40,7 @@ def sqlite_database(alias: str) -> dict[str, Any]:
         "timeout": 30,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
     }
-    # A worker must do without them: startproject writes none.
+    # A worker must work without these options: startproject writes none.
     if env.bool("JOBQUEUE_TEST_NO_OPTIONS", default=False):
         options = {}
     return {
@@ -64,9 +64,11 @@ def database_for(alias: str) -> dict[str, Any]:
             )
     if name := env.str(f"JOBQUEUE_TEST_NAME_{alias}", default=""):
         database["NAME"] = name
-    # What the tests of a worker's connections change, in its process only.
+    # Tests of a worker's connections change these, in its process only.
     age = env.str("JOBQUEUE_TEST_CONN_MAX_AGE", default="0")
     database["CONN_MAX_AGE"] = None if age == "None" else int(age)
+    if level := env.int("JOBQUEUE_TEST_ISOLATION", default=0):
+        database["OPTIONS"] = {"isolation_level": level}
     if size := env.int("JOBQUEUE_TEST_POOL", default=0):
         database["OPTIONS"] = {"pool": {"min_size": 1, "max_size": size, "timeout": 5}}
     return database
@@ -113,13 +115,18 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
-# tests/faults/test_commit.py has an atomic handler of two databases, on purpose.
+# tests/faults/test_commit.py deliberately has an atomic handler of two databases.
 SILENCED_SYSTEM_CHECKS = ["jobqueue.W012"]
 
 TASKS = {
     "default": {"BACKEND": "django_jobqueue.backend.JobQueueBackend", "QUEUES": []},
 }
 
-# What the tests of faults change in a worker's process: see tests/faults/points.py.
+# Tests of faults change this in a worker's process: see tests/faults/points.py.
 if "JOBQUEUE_TEST_CRASHES" in os.environ:
-    INSTALLED_APPS.append("tests.faults.points.FaultsConfig")
+    INSTALLED_APPS.append("tests.faults.points.CrashPointsConfig")
+# For a child that cannot start although its supervisor can.
+if "JOBQUEUE_CHILD" in os.environ and "JOBQUEUE_TEST_CHILD_FAILS" in os.environ:
+    raise SystemExit(int(os.environ["JOBQUEUE_TEST_CHILD_FAILS"]))
+if "JOBQUEUE_TEST_WEDGES" in os.environ:
+    INSTALLED_APPS.append("tests.faults.wedges.WedgesConfig")

@@ -1,4 +1,4 @@
-"""Enqueue, wait and cancel from async views: the event loop stays free."""
+"""Enqueue, wait and cancel from async views without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from django.urls import path
 
 from django_jobqueue import Job
 from django_jobqueue.exceptions import WaitInTransaction, WaitTimeout
-from django_jobqueue.lifecycle import cancel, enqueue, wait
+from django_jobqueue.lifecycle import cancel, enqueue
+from django_jobqueue.storage import wait
 from tests.factories import make_job
 from tests.testapp.jobs import add
 
@@ -39,16 +40,16 @@ urlpatterns = [path("", enqueue_and_wait)]
 
 
 async def find_one() -> Job:
-    """Wait for the only job there is."""
+    """Wait for the only job."""
     while (job := await Job.objects.afirst()) is None:
         await asyncio.sleep(0.005)
     return job
 
 
-def test_the_loop_of_a_view_that_waits_is_free_for_who_ends_its_job() -> None:
+def test_a_view_that_waits_does_not_block_the_event_loop() -> None:
     async def ask() -> Any:
         asking = asyncio.create_task(AsyncClient().get("/", {"timeout": 30}))
-        # On the same loop: had the view blocked it, nobody would get here in time.
+        # On the same loop: if the view blocked it, this would not run in time.
         await (await find_one()).acancel()
         return await asking
 
@@ -57,7 +58,7 @@ def test_the_loop_of_a_view_that_waits_is_free_for_who_ends_its_job() -> None:
     assert answer.json()["status"] == "cancelled"
 
 
-def test_a_view_gives_up_and_cancels() -> None:
+def test_a_view_can_time_out_and_cancel() -> None:
     async def ask() -> Any:
         return await AsyncClient().get("/", {"timeout": 0.02})
 
@@ -66,10 +67,10 @@ def test_a_view_gives_up_and_cancels() -> None:
     assert Job.objects.get(pk=UUID(answer.json()["id"])).status == "cancelled"
 
 
-def hold_up(
+def block_call(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> tuple[threading.Event, threading.Event]:
-    """Let a function begin, and go on only when somebody says so: a slow database."""
+    """Block a function after it was entered until the event is set: a slow database."""
     begun, may_go_on = threading.Event(), threading.Event()
     original: Callable[..., Any] = getattr(module, name)
 
@@ -92,7 +93,7 @@ def hold_up(
             lambda job: Job.objects.aenqueue("testapp.add", {"x": 1}),
         ),
         (cancel, "cancel_job", lambda job: job.acancel()),
-        (wait, "_look", lambda job: job.await_end(30)),
+        (wait, "_read_ended", lambda job: job.await_end(30)),
     ],
     ids=["handler.aenqueue", "Job.objects.aenqueue", "acancel", "await_end"],
 )
@@ -100,13 +101,13 @@ def test_a_slow_database_does_not_block_the_loop(
     module: Any, name: str, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job(succeeded=True)
-    begun, may_go_on = hold_up(monkeypatch, module, name)
+    begun, may_go_on = block_call(monkeypatch, module, name)
 
     async def both() -> Any:
         calling = asyncio.create_task(call(job))
         while not begun.is_set():
             await asyncio.sleep(0.001)
-        # The call stands in its thread, and the loop still runs this.
+        # The call blocks in its thread, and the loop still runs this line.
         may_go_on.set()
         return await calling
 
@@ -114,7 +115,7 @@ def test_a_slow_database_does_not_block_the_loop(
 
 
 @pytest.mark.parametrize("name", ["enqueue", "wait", "cancel"])
-def test_the_sync_twin_refuses_to_block_a_loop(name: str) -> None:
+def test_the_sync_method_refuses_to_block_a_loop(name: str) -> None:
     job = make_job()
     calls = {"enqueue": lambda: add.enqueue(1), "wait": job.wait, "cancel": job.cancel}
 
@@ -125,7 +126,7 @@ def test_the_sync_twin_refuses_to_block_a_loop(name: str) -> None:
         asyncio.run(call())
 
 
-def test_waiting_inside_of_a_transaction_is_refused_in_async_code_too() -> None:
+def test_async_wait_in_a_transaction_is_refused() -> None:
     job = make_job()
     with transaction.atomic(), pytest.raises(WaitInTransaction):
         async_to_sync(job.await_end)(1)

@@ -1,4 +1,4 @@
-"""The benchmark harness itself: what it counts, and that it hides nothing."""
+"""The benchmark harness: what it counts, and what it reports."""
 
 import io
 import json
@@ -13,7 +13,8 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import agent, bars, catalog, measures, report
-from benchmarks.driver import Drain, calls_at, moment_of
+from benchmarks.drains import Drain, calls_at, moment_of
+from benchmarks.measures.measure import Measure, Numbers, Scale, count_for
 from benchmarks.plots import Bar, draw_bars
 from benchmarks.record import read_delays, read_sample
 from benchmarks.system import System, Unsupported
@@ -21,14 +22,11 @@ from benchmarks.system import System, Unsupported
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parent.parent
-SCALE = measures.Scale(rounds=2)
-
-
-# --- records
+SCALE = Scale(rounds=2)
 
 
 def run_handlers(code: str, records: Path) -> None:
-    """Run code in a process of its own: a process keeps one record for good."""
+    """Run code in a new process: a process keeps one record until it exits."""
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={"BENCH_RECORD": str(records), "PYTHONPATH": str(ROOT)},
@@ -84,8 +82,6 @@ def test_nothing_is_counted_before_the_first_call(tmp_path: Path) -> None:
     assert read_sample(tmp_path).calls == 0
 
 
-# --- drains
-
 CURVE = ((10.0, 0), (11.0, 100), (12.0, 400), (13.0, 1000))
 
 
@@ -94,12 +90,12 @@ def make_drain(**values: Any) -> Drain:
     return Drain(**known | {"is_complete": True, "memory": (0, 0)} | values)
 
 
-def test_between_two_looks_calls_grow_evenly() -> None:
+def test_calls_are_interpolated_between_two_samples() -> None:
     assert calls_at(CURVE, 11.5) == 250
     assert moment_of(CURVE, 250) == 11.5
 
 
-def test_rate_lasts_until_the_last_end_is_written() -> None:
+def test_rate_is_measured_until_the_last_end_is_written() -> None:
     assert make_drain().rate == 1000 / 4
 
 
@@ -113,9 +109,6 @@ def test_tenths_are_of_jobs_and_not_of_time() -> None:
     assert result.tenth(10) == pytest.approx(600)
 
 
-# --- the catalogue
-
-
 @pytest.mark.parametrize("peer", catalog.PEERS, ids=lambda peer: peer.name)
 def test_every_system_has_an_adapter_and_says_its_settings(peer: catalog.Peer) -> None:
     folder = "node" if peer.node else "systems"
@@ -126,7 +119,7 @@ def test_every_system_has_an_adapter_and_says_its_settings(peer: catalog.Peer) -
 
 
 @pytest.mark.parametrize("measure", measures.MEASURES, ids=lambda measure: measure.name)
-def test_every_measure_includes_ours(measure: measures.Measure) -> None:
+def test_every_measure_includes_ours(measure: Measure) -> None:
     names = [peer.name for peer in measures.peers_of(measure)]
     assert any(name.startswith(catalog.OURS) for name in names)
 
@@ -164,15 +157,12 @@ def test_only_databases_of_the_benchmarks_are_written_to(
 
 def test_slow_systems_get_fewer_jobs() -> None:
     slow, fast = catalog.BY_NAME["django_tasks_db"], catalog.BY_NAME[catalog.OURS]
-    assert measures.count_for(slow, SCALE) < measures.count_for(fast, SCALE)
-    assert measures.count_for(fast, SCALE) == SCALE.jobs
-
-
-# --- one run
+    assert count_for(slow, SCALE) < count_for(fast, SCALE)
+    assert count_for(fast, SCALE) == SCALE.jobs
 
 
 class Stub:
-    """As much of a system as planning needs."""
+    """The parts of a system that planning needs."""
 
     def __init__(self, name: str) -> None:
         self.peer = catalog.BY_NAME[name]
@@ -184,7 +174,7 @@ def test_systems_take_turns_in_each_round() -> None:
     assert [peer.name for _, peer in planned] == ["jobqueue", "bare", "celery"] * 2
 
 
-def test_what_is_left_follows_what_it_took() -> None:
+def test_time_left_is_estimated_from_earlier_durations() -> None:
     drain, latency = measures.BY_NAME["drain"], measures.BY_NAME["latency"]
     ours, bare = catalog.BY_NAME["jobqueue"], catalog.BY_NAME["bare"]
     clock = command.Clock([(drain, ours), (drain, bare), (latency, ours)])
@@ -198,14 +188,14 @@ def test_each_measure_gets_one_round_when_time_is_up(
 ) -> None:
     asked: list[str] = []
 
-    def note(measure: measures.Measure, *args: Any) -> str:
+    def note(measure: Measure, *args: Any) -> str:
         asked.append(measure.name)
         return ""
 
     monkeypatch.setattr(command, "run_one", note)
     systems: Any = {"jobqueue": Stub("jobqueue")}
     chosen = [measures.BY_NAME["drain"], measures.BY_NAME["latency"]]
-    scale = measures.Scale(rounds=3, budget=-1)
+    scale = Scale(rounds=3, budget=-1)
     command.run(chosen, systems, scale, report.Results(scale={}))
     assert asked == ["drain", "latency"]
 
@@ -213,10 +203,10 @@ def test_each_measure_gets_one_round_when_time_is_up(
 def test_a_system_without_redis_is_not_run_for_that_reason() -> None:
     results = report.Results(scale={})
 
-    def run(system: Any, scale: measures.Scale) -> measures.Numbers:
+    def run(system: Any, scale: Scale) -> Numbers:
         raise Unsupported("no redis-server")
 
-    measure = measures.Measure(
+    measure = Measure(
         name="drain", title="", text="", run=run, systems=lambda peer: True, seconds=1
     )
     stub: Any = Stub("celery")
@@ -229,11 +219,8 @@ def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
         command.pick(measures.BY_NAME, "drian", "measure")
 
 
-# --- agents
-
-
 class Half(System):
-    """A system that can do little."""
+    """A system that supports few operations."""
 
     def has_work(self) -> bool:
         return True
@@ -255,9 +242,6 @@ def test_agent_answers_with_values_reasons_and_errors() -> None:
     assert value == {"value": True}
     assert "not kept in PostgreSQL" in reason["unsupported"]
     assert error["error"].endswith("ValueError: it is stuck\n")
-
-
-# --- the report
 
 
 def make_results() -> report.Results:
@@ -322,7 +306,7 @@ def test_a_run_of_some_measures_can_keep_the_others(tmp_path: Path) -> None:
     again = report.Results(scale={})
     again.add("drain", "jobqueue", {"jobs/s": 1.0})
     again.keep_rest(later)
-    # A measure whole or not at all: ratios are of one run.
+    # A measure is kept whole or not at all: ratios are valid within one run only.
     assert again.numbers["drain"] == {"jobqueue": {"jobs/s": [1.0]}}
     assert report.read_results(tmp_path / "nowhere") is None
 

@@ -1,4 +1,4 @@
-"""JobContext: what a handler may know of its attempt and say while it runs."""
+"""JobContext: what a handler can read and report about its attempt."""
 
 import logging
 from dataclasses import FrozenInstanceError
@@ -27,7 +27,7 @@ def make_context(**values: Any) -> JobContext:
     return JobContext(**{**given, **values})
 
 
-def test_context_says_which_attempt_this_is() -> None:
+def test_context_has_the_number_of_the_attempt() -> None:
     context = make_context()
     assert context.job_id == JOB_ID
     assert context.job_type == "mail.send"
@@ -40,7 +40,7 @@ def test_context_cannot_be_changed() -> None:
         make_context().attempt = 9  # type: ignore[misc]
 
 
-def test_flags_set_by_others_are_seen() -> None:
+def test_flags_set_by_other_threads_are_visible() -> None:
     flags = AttemptFlags()
     context = make_context(_flags=flags)
     assert (context.stopping, context.cancelled) == (False, False)
@@ -65,7 +65,7 @@ def test_progress_is_reported(fraction: float, stored: float) -> None:
     assert reports == [{"fraction": stored, "note": "on the way"}]
 
 
-def test_note_of_progress_can_be_stored() -> None:
+def test_the_note_of_progress_is_cleaned() -> None:
     reports: list[dict[str, Any]] = []
     context = make_context(_report=reports.append)
     context.progress(0.1)
@@ -78,7 +78,7 @@ def test_note_of_progress_can_be_stored() -> None:
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, "0.5", None, float("nan"), 50])
-def test_impossible_fraction_is_refused(fraction: Any) -> None:
+def test_a_fraction_outside_0_to_1_is_refused(fraction: Any) -> None:
     reports: list[dict[str, Any]] = []
     with pytest.raises(InvalidOption) as caught:
         make_context(_report=reports.append).progress(fraction)
@@ -88,7 +88,7 @@ def test_impossible_fraction_is_refused(fraction: Any) -> None:
     assert reports == []
 
 
-def test_progress_of_a_lost_job_raises() -> None:
+def test_progress_of_a_lost_job_raises_lease_lost() -> None:
     reports: list[dict[str, Any]] = []
     flags = AttemptFlags(lost=True)
     with pytest.raises(LeaseLost):

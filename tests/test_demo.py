@@ -1,4 +1,4 @@
-"""`make demo`: it starts, keeps jobs coming, can be looked at, and stops completely."""
+"""`make demo`: it starts, enqueues jobs, serves its pages, and stops completely."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STARTED = "Jobs keep coming"
 
 
 class DemoProcess:
-    """demo.py, with what it prints in a file."""
+    """demo.py, with its output in a file."""
 
     def __init__(self, env: dict[str, str], directory: Path, *flags: str) -> None:
         self.output = directory / "output"
-        # As a shell does with what it starts in the background: Ctrl-C ignored.
+        # Ctrl-C ignored, as for a command that a shell starts in the background.
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -50,12 +50,12 @@ class DemoProcess:
     def find(self, pattern: str) -> str:
         """Wait until the pattern was printed; return its first group."""
 
-        def look() -> re.Match[str] | None:
+        def search() -> re.Match[str] | None:
             printed = self.read()
             assert self.process.poll() is None, f"the demo has ended:\n{printed}"
             return re.search(pattern, printed)
 
-        return wait_until(look)[1]
+        return wait_until(search)[1]
 
     def wait(self, seconds: float = 20) -> int:
         return self.process.wait(seconds)
@@ -70,14 +70,14 @@ def demo(env: dict[str, str], directory: Path, *flags: str) -> Iterator[DemoProc
         print(f"--- what the demo printed\n{running.read()}")
         raise
     finally:
-        # Its children end with it, however it ends.
+        # Its children end with it, whatever ends it.
         running.process.kill()
         running.process.wait()
 
 
 @pytest.fixture
 def port() -> int:
-    """A port that nobody uses now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return min(int(probe.getsockname()[1]), 65000)
@@ -121,7 +121,7 @@ def post(browser: OpenerDirector, address: str, page: str, **form: str) -> str:
 def is_running(pid: int) -> bool:
     command = ["ps", "-o", "stat=", "-p", str(pid)]
     state = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
-    # One that has ended and that nobody has waited for is still listed, as a zombie.
+    # A process that has exited and was not waited for is listed as a zombie.
     return bool(state) and not state.startswith("Z")
 
 
@@ -143,14 +143,14 @@ def test_demo_works_until_it_is_interrupted(
         form = {"username": "admin", "password": password, "next": "/admin/"}
         assert "Log out" in get(browser, f"{site}admin/login/", **form)
 
-        # At least two successes a second, and by then a job has died. Not in the first
-        # status: a worker that is killed so early is not replaced.
+        # At least two successes a second, and by then a job has died. Not the first
+        # status line: a worker killed that early is not replaced.
         good = r"succeeded \d+ \(([2-9]|\d\d+)\.\d/s\) .* dead [1-9]"
         running.find(rf"succeeded .*\n(?:.*\n)*.*{good}")
 
         os.kill(worker, signal.SIGKILL)
-        heir = running.find(r"The worker was ended by SIGKILL. .* pid (\d+)\.\n")
-        assert int(heir) != worker
+        new_pid = running.find(r"The worker was killed by SIGKILL. .* pid (\d+)\.\n")
+        assert int(new_pid) != worker
         log = "".join(path.read_text() for path in logs.iterdir())
         assert "job done" in log
         assert "database is locked" not in log
@@ -195,7 +195,7 @@ def test_demo_takes_the_next_port_and_stops_by_itself(
         with demo(sqlite_env, tmp_path, *flags) as running:
             site = running.find(r"Shop +(http://127\.0\.0\.1:\d+/)\n")
             assert int(site.rpartition(":")[2].strip("/")) > taken
-            # Somebody else may have taken that port for a moment as well.
+            # Another process may have taken that port for a moment.
             assert "Corner shop" in wait_until(lambda: try_to_get(browser, site))
             assert running.wait() == 0
         assert re.search(r"Stopping after \d+ s\.", running.read())
@@ -203,7 +203,7 @@ def test_demo_takes_the_next_port_and_stops_by_itself(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_the_demo(
+def test_no_process_outlives_the_demo(
     number: signal.Signals, sqlite_env: dict[str, str], tmp_path: Path, port: int
 ) -> None:
     with demo(sqlite_env, tmp_path, "--port", str(port)) as running:

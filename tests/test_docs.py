@@ -1,7 +1,7 @@
-"""The reference pages against the code, and what the pages promise against themselves.
+"""The reference pages match the code, and the pages are consistent.
 
-Every option, flag, check, signal and state stands on its page exactly once, in the
-order of the code and with what the code says of it.
+Every option, flag, check, signal and state appears on its page exactly once, in the
+order of the code and with the values of the code.
 """
 
 import ast
@@ -21,15 +21,7 @@ from django.dispatch import Signal
 from django_jobqueue import checks, options, signals, states
 from django_jobqueue.backend import checks as backend_checks
 from django_jobqueue.failures import Failure
-from django_jobqueue.lifecycle.claim import Claim
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.promote import Promoted
-from django_jobqueue.lifecycle.report import (
-    report_cancelled,
-    report_enqueued,
-    report_pruned,
-    report_requeued,
-)
 from django_jobqueue.lifecycle.rescue import Rescued
 from django_jobqueue.outcomes import (
     Cancelled,
@@ -39,6 +31,14 @@ from django_jobqueue.outcomes import (
     Retried,
     Succeeded,
 )
+from django_jobqueue.storage.claims import Claim
+from django_jobqueue.storage.commit_signals import (
+    report_cancelled,
+    report_enqueued,
+    report_pruned,
+    report_requeued,
+)
+from django_jobqueue.storage.endings import Ending
 from tests.factories import make_job
 
 pytestmark = pytest.mark.once
@@ -61,11 +61,11 @@ def read(page: str) -> str:
 
 
 def sections(text: str, *, level: int) -> dict[str, str]:
-    """Return {heading without backticks: text below it}; a heading stands once."""
+    """Return {heading without backticks: text below it}; each heading occurs once."""
     parts = re.split(rf"^{'#' * level} (.+)$", text, flags=re.MULTILINE)[1:]
     names = [name.strip("`") for name in parts[::2]]
     assert len(names) == len(set(names)), f"twice: {names}"
-    # What follows a heading of a higher level is not of this section.
+    # A section ends at the next heading of a higher level.
     ends = re.compile(rf"^#{{1,{level - 1}}} ", re.MULTILINE)
     return {
         name: ends.split(text)[0] for name, text in zip(names, parts[1::2], strict=True)
@@ -73,7 +73,7 @@ def sections(text: str, *, level: int) -> dict[str, str]:
 
 
 def table(text: str) -> list[list[str]]:
-    """Return the rows of the one table in a text, without its head."""
+    """Return the rows of the only table in a text, without its header."""
     rows = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
@@ -86,8 +86,6 @@ def first_column(text: str) -> list[str]:
     return [name for row in table(text) for name in named(row[0])]
 
 
-# --- settings
-
 DOCUMENTED = sections(read("settings.md"), level=3)
 
 
@@ -99,7 +97,7 @@ def facts(key: str) -> dict[str, str]:
 
 
 def default_of(key: str) -> Any:
-    """Return a default as a user would write it."""
+    """Return a default as a user writes it in settings."""
     field = options.KEYS[key]
     if field.default is MISSING:
         kept = options.DEFAULT_RETENTION
@@ -112,19 +110,19 @@ def as_seconds(value: Any) -> Any:
 
 
 def expected_by(key: str) -> str:
-    """Return what the reader of an option asks for when it gets nonsense."""
+    """Return what an option's error message says it expects."""
     with pytest.raises(ValueError, match=r".") as caught:
         options.KEYS[key].metadata["read"](object())
     return str(caught.value)
 
 
 def split_numbers(text: str) -> tuple[str, list[float]]:
-    """Compare 3.1536e+08 and 315360000 as numbers."""
+    """Compare 1 and 1.0 as numbers."""
     number = re.compile(r"\d+(?:\.\d+)?(?:e\+\d+)?")
     return number.sub("0", text), [float(found) for found in number.findall(text)]
 
 
-def test_settings_stand_in_the_order_of_the_code() -> None:
+def test_settings_are_in_the_order_of_the_code() -> None:
     assert list(DOCUMENTED) == list(options.KEYS)
 
 
@@ -154,9 +152,6 @@ def test_flag_of_a_setting_is_documented(key: str) -> None:
     assert named(facts(key)["Flag"]) == ([flag] if has_flag else [])
 
 
-# --- commands
-
-
 def parser_of(name: str) -> ArgumentParser:
     return load_command_class("django_jobqueue", name).create_parser("manage.py", name)
 
@@ -171,7 +166,7 @@ def subcommands() -> dict[str, ArgumentParser]:
 
 
 def flags_of(parser: ArgumentParser) -> list[str]:
-    """Return the flags a command has beside those of every command."""
+    """Return the flags of a command, without those common to all commands."""
     return [
         action.option_strings[-1]
         for action in parser._actions
@@ -198,14 +193,15 @@ def test_every_flag_of_a_subcommand_is_documented(name: str) -> None:
 
 def test_exit_codes_are_documented() -> None:
     from django_jobqueue.cli.answers import NOT_ALL, UNREACHABLE, USAGE
+    from django_jobqueue.worker.startup.program import LOG_LOST
 
-    [codes] = re.findall(
+    # One table for runworker, one for jobqueue: the same numbers mean the same.
+    tables = re.findall(
         r"^\| exit code .*?(?=^$)", read("commands.md"), re.MULTILINE | re.DOTALL
     )
-    assert [int(row[0]) for row in table(codes)] == [0, NOT_ALL, USAGE, UNREACHABLE]
-
-
-# --- checks
+    of_worker, of_jobqueue = ([int(row[0]) for row in table(each)] for each in tables)
+    assert of_worker == [0, NOT_ALL, USAGE, LOG_LOST, UNREACHABLE]
+    assert of_jobqueue == [0, NOT_ALL, USAGE, UNREACHABLE]
 
 
 def test_every_check_is_documented() -> None:
@@ -223,13 +219,11 @@ def test_every_check_is_documented() -> None:
 
 
 @pytest.mark.parametrize("name", sections(read("checks.md"), level=2))
-def test_entry_of_a_check_says_cause_and_cure(name: str) -> None:
+def test_entry_of_a_check_states_cause_and_fix(name: str) -> None:
     text = sections(read("checks.md"), level=2)[name]
     assert re.search(r"^\*Cause\*: ", text, re.MULTILINE)
-    assert re.search(r"^\*Cure\*: ", text, re.MULTILINE)
+    assert re.search(r"^\*Fix\*: ", text, re.MULTILINE)
 
-
-# --- signals
 
 SIGNALS = {
     name: value for name, value in vars(signals).items() if isinstance(value, Signal)
@@ -254,7 +248,7 @@ def make_claim() -> Claim:
 
 
 def send_all() -> None:
-    """Have everything reported that is reported of a job."""
+    """Send every signal about a job."""
     log = signals.JobLog(WORKER, is_complete=True)
     claim = make_claim()
     log.report_started(claim)
@@ -268,7 +262,9 @@ def send_all() -> None:
         Died(reason=states.DeadReason.EXCEPTION, failure=Failure()),
     ):
         log.report_ended(Ending(claim=claim, outcome=outcome))
-    rescued = Rescued(claim.id, "a.job", "default", uuid.uuid4(), 1, 1, None, True)
+    rescued = Rescued(
+        claim.id, "a.job", "default", uuid.uuid4(), 1, 1, "dead", "WorkerLost"
+    )
     signals.report_rescued(rescued, worker_id=WORKER)
     promoted = Promoted(claim.id, "a.job", "default", 1)
     signals.report_promoted([promoted], worker_id=WORKER)
@@ -312,7 +308,7 @@ def test_arguments_of_signals_are_documented(
         name: arguments_of(text)
         for name, text in sections(read("signals.md"), level=3).items()
     }
-    # Sent by the worker itself, with nothing else.
+    # The worker sends these, with no other argument.
     workers = {name: ["worker_id"] for name in ("worker_started", "worker_stopped")}
     assert documented == sent | workers
 
@@ -333,11 +329,8 @@ def test_every_log_line_is_documented() -> None:
     assert lines == written
 
 
-# --- states
-
-
 @pytest.mark.parametrize(
-    ("heading", "words"),
+    ("heading", "choices"),
     [
         ("Statuses of jobs", states.JobStatus),
         ("Reasons of dead jobs", states.DeadReason),
@@ -346,25 +339,22 @@ def test_every_log_line_is_documented() -> None:
         ("What cancel() returns", states.CancelResult),
     ],
 )
-def test_every_state_is_documented(heading: str, words: Any) -> None:
+def test_every_state_is_documented(heading: str, choices: Any) -> None:
     section = sections(read("states.md"), level=2)[heading]
-    assert first_column(section) == [str(word.value) for word in words]
+    assert first_column(section) == [str(choice.value) for choice in choices]
 
 
-def test_every_move_is_documented() -> None:
+def test_every_transition_is_documented() -> None:
     rows = table(sections(read("states.md"), level=2)["Moves"])
     moves = {
-        named(arrow)[0]: {place: set(named(ends)) for place in named(starts)}
-        for arrow, starts, ends, _who in rows
+        named(transition)[0]: {place: set(named(ends)) for place in named(starts)}
+        for transition, starts, ends, _who in rows
     }
     assert moves == {
-        arrow: {str(start): set(map(str, ends)) for start, ends in of_arrow.items()}
-        for arrow, of_arrow in states.MOVES.items()
+        transition: {str(start): set(map(str, ends)) for start, ends in allowed.items()}
+        for transition, allowed in states.MOVES.items()
     }
     assert list(moves) == list(states.MOVES)
-
-
-# --- the pages themselves
 
 
 PYTHON_BLOCKS = [
@@ -398,7 +388,7 @@ def test_names_that_a_block_imports_from_the_package_exist(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_link_targets_of_a_page_exist(page: Path) -> None:
     for target, _anchor in LINK.findall(page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target

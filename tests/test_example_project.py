@@ -1,7 +1,7 @@
-"""The example shop: its checks, its own tests, and every button with a real worker.
+"""The example shop: its checks, its tests, and every button with a real worker.
 
-It has settings of its own, so each test runs it in a process of its own: on SQLite
-always, and on PostgreSQL when that is the database of this run.
+It has its own settings, so each test runs it in a separate process: always on SQLite,
+and on PostgreSQL if this run uses it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.processes import ROOT
 EXAMPLE = ROOT / "example_project"
 DATABASES = ["sqlite", *(["postgresql"] if DATABASE == "postgresql" else [])]
 
-# Prepare all as the demo does, start every action (the long ones in short), let a
-# worker end them, and say how.
+# Prepare everything as the demo does, start every action (the long ones shortened), run
+# a worker until all have ended, and print the results.
 PRESS_EVERY_BUTTON = """
 import json, django
 django.setup()
@@ -66,12 +66,12 @@ print(json.dumps({
 
 @contextmanager
 def example_env(database: str, directory: Path) -> Iterator[dict[str, str]]:
-    """Give the environment in which the example has databases of its own."""
+    """Yield the environment in which the example has its own databases."""
     env = {name: value for name, value in os.environ.items() if name not in _OURS}
     path = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     env["PYTHONWARNINGS"] = "error"
-    # Where the demo keeps its logs.
+    # The demo keeps its logs there.
     env["TMPDIR"] = str(directory)
     env["DJANGO_SETTINGS_MODULE"] = "config.settings"
     if database == "sqlite":
@@ -109,7 +109,7 @@ def _postgres_database() -> Iterator[str]:
 
 
 def run_example(env: dict[str, str], *arguments: str) -> str:
-    """Run Python in the example's folder; return what it printed."""
+    """Run Python in the example's folder; return its output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=EXAMPLE,
@@ -127,7 +127,7 @@ def test_example_passes_djangos_checks(tmp_path: Path) -> None:
         run_example(env, "manage.py", "check", "--fail-level", "WARNING")
 
 
-def test_example_lacks_no_migration(tmp_path: Path) -> None:
+def test_example_has_all_migrations(tmp_path: Path) -> None:
     with example_env("sqlite", tmp_path) as env:
         run_example(env, "manage.py", "makemigrations", "--check", "shop")
 
@@ -136,7 +136,7 @@ def test_example_lacks_no_migration(tmp_path: Path) -> None:
 @pytest.mark.parametrize("database", DATABASES)
 def test_example_passes_its_own_tests(database: str, tmp_path: Path) -> None:
     with example_env(database, tmp_path) as env:
-        # Those in a TestCase and those in pytest functions; -W: as `filterwarnings`.
+        # Both TestCase classes and pytest functions; -W as in `filterwarnings`.
         options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
         run_example(env, "-m", "pytest", *options)
 

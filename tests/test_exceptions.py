@@ -1,4 +1,4 @@
-"""The errors: what they say by themselves, and what a handler raises to steer."""
+"""The exceptions: their default texts, and those that a handler raises on purpose."""
 
 import inspect
 from datetime import timedelta
@@ -34,17 +34,17 @@ ERRORS = [cls for cls in ALL if issubclass(cls, JobQueueError) and cls is not Jo
 
 
 @pytest.mark.parametrize("cls", ERRORS)
-def test_error_without_a_text_says_its_docstring(cls: type[JobQueueError]) -> None:
+def test_error_without_a_message_uses_its_docstring(cls: type[JobQueueError]) -> None:
     assert cls.__doc__
     assert str(cls()) == " ".join(cls.__doc__.split())
 
 
 @pytest.mark.parametrize("cls", [*ERRORS, JobDead])
-def test_error_with_a_text_says_the_text(cls: type[JobQueueError]) -> None:
+def test_error_with_a_message_keeps_it(cls: type[JobQueueError]) -> None:
     assert str(cls("it is so")) == "it is so"
 
 
-def test_error_of_a_user_without_a_docstring_says_something() -> None:
+def test_subclass_without_a_docstring_still_has_a_message() -> None:
     class Mine(JobQueueError):
         pass
 
@@ -61,6 +61,8 @@ def test_error_outside_a_bulk_has_neither_index_nor_counts() -> None:
     [
         ("PayloadTooLarge", InvalidPayload),
         ("ResultTooLarge", InvalidResult),
+        # The type that json.dumps() raises.
+        ("InvalidResult", TypeError),
         ("InvalidPriority", InvalidOption),
         ("InvalidQueueName", InvalidOption),
         ("InvalidTime", InvalidOption),
@@ -79,7 +81,7 @@ def test_error_is_caught_by_its_parent(child: str, parent: type[Exception]) -> N
 
 
 @pytest.mark.parametrize("cls", [Snooze, RateLimited, Cancel, Discard])
-def test_steering_is_an_exception_but_no_error_of_ours(cls: type[Exception]) -> None:
+def test_control_flow_exceptions_are_not_jobqueue_errors(cls: type[Exception]) -> None:
     assert issubclass(cls, Exception)
     assert not issubclass(cls, JobQueueError)
 
@@ -125,7 +127,7 @@ def test_reason_may_be_left_out(cls: type[Cancel]) -> None:
     assert (cls().reason, cls("spam").reason, str(cls("spam"))) == ("", "spam", "spam")
 
 
-def test_job_dead_brings_the_dead_job() -> None:
+def test_job_dead_carries_the_dead_job() -> None:
     assert JobDead("dead").dead_job is None
     dead_job: Any = object()
     assert JobDead("dead", dead_job).dead_job is dead_job

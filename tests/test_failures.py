@@ -1,4 +1,4 @@
-"""How an exception becomes text: whatever it does, something can be stored."""
+"""Exceptions as text that can be stored, whatever their own code does."""
 
 import sys
 from typing import Any
@@ -19,7 +19,7 @@ from django_jobqueue.failures import (
 
 
 def raised(error: BaseException) -> BaseException:
-    """Return the error with a traceback that leads here."""
+    """Return the error with a traceback that ends in this function."""
     try:
         raise error
     except BaseException as caught:
@@ -77,13 +77,13 @@ def test_message_of_ten_megabytes_is_capped() -> None:
     assert len(failure.short) <= MESSAGE_LIMIT
 
 
-def test_traceback_says_where_even_if_the_message_is_long() -> None:
+def test_traceback_names_the_frames_even_if_the_message_is_long() -> None:
     failure = describe_exception(raised(ValueError("x" * 10_000_000)))
     assert "in raised" in failure.traceback
 
 
 @pytest.mark.parametrize("cause", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_exception_whose_str_raises_is_described_all_the_same(
+def test_exception_whose_str_raises_is_described(
     cause: type[BaseException],
 ) -> None:
     class Silent(Exception):
@@ -97,7 +97,7 @@ def test_exception_whose_str_raises_is_described_all_the_same(
     assert "in raised" in failure.traceback
 
 
-def test_exception_whose_str_is_no_text_is_described_all_the_same() -> None:
+def test_exception_whose_str_returns_no_text_is_described() -> None:
     class Odd(Exception):
         def __str__(self) -> Any:
             return 5
@@ -106,7 +106,7 @@ def test_exception_whose_str_is_no_text_is_described_all_the_same() -> None:
     assert failure.message == "(the message of this Odd could not be read)"
 
 
-def test_exception_whose_str_never_ends_is_described_all_the_same() -> None:
+def test_exception_whose_str_recurses_is_described() -> None:
     class Endless(Exception):
         def __str__(self) -> str:
             return str(self)
@@ -135,7 +135,7 @@ def test_exception_group_shows_what_is_inside() -> None:
     assert "KeyError: 'two'" in failure.traceback
 
 
-def test_groups_within_groups_are_described_all_the_same() -> None:
+def test_nested_groups_are_described() -> None:
     group: Exception = ValueError("innermost")
     for _ in range(5000):
         group = ExceptionGroup("outer", [group])
@@ -152,7 +152,7 @@ def test_cause_is_part_of_the_traceback() -> None:
     assert failure.traceback.endswith("ValueError: outer\n")
 
 
-def test_causes_in_a_circle_end() -> None:
+def test_a_cycle_of_causes_is_cut_off() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert describe_exception(first).message == "first"
@@ -170,7 +170,7 @@ def test_recursion_error_is_capped() -> None:
     assert failure.traceback.count("in recurse") < sys.getrecursionlimit() // 2
 
 
-def test_a_deep_traceback_names_the_first_place_and_the_last() -> None:
+def test_a_deep_traceback_names_its_first_and_last_frame() -> None:
     def descend(depth: int) -> None:
         if depth:
             descend(depth - 1)
@@ -210,7 +210,7 @@ def test_a_group_that_is_too_large_is_shown_from_its_beginning() -> None:
     assert "ValueError: 999\n" not in shown
 
 
-def test_the_text_of_a_class_without_a_module_is_its_name() -> None:
+def test_a_class_without_a_module_is_stored_by_its_name() -> None:
     homeless: Any = type("Homeless", (Exception,), {"__module__": None})
     assert describe_exception(homeless()).exception_class == "Homeless"
     assert find_packages(homeless()) == {"", "builtins"}
@@ -223,7 +223,7 @@ def test_describing_works_at_the_bottom_of_the_stack() -> None:
         except RecursionError as error:
             return describe_exception(error)
 
-    # Whatever was left of the stack: the last one that had room describes it.
+    # The deepest call that had enough stack left has described the error.
     assert recurse().exception_class == "RecursionError"
 
 
@@ -253,7 +253,7 @@ def test_fingerprint_differs_by_class_job_type_and_place() -> None:
     assert len(fingerprints) == 4
 
 
-def test_an_end_seen_from_outside_is_described_like_an_exception() -> None:
+def test_an_end_without_an_exception_is_described_like_one() -> None:
     failure = describe_end("WorkerCrashed", "it\0died", job_type="mail", place="there")
     assert failure.short == "WorkerCrashed: it\N{REPLACEMENT CHARACTER}died"
     assert failure.traceback == ""
@@ -276,7 +276,7 @@ def test_clean_text_is_storable_and_short(text: str, limit: int) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_clean_text_leaves_good_text_alone(text: str) -> None:
+def test_clean_text_keeps_storable_text(text: str) -> None:
     assert clean_text(text) == text
 
 

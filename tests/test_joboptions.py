@@ -1,4 +1,4 @@
-"""What a caller may say about one job, and what each wrong value is told."""
+"""The options of one job, and the error message for each wrong value."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -34,7 +34,7 @@ ATTEMPTS = (
     "max_attempts is a whole number from 1 to 32000, not {!r}. 1 means: never retry."
 )
 NAIVE_TEXT = (
-    "{} is the naive datetime 2026-01-01T12:30:00; nobody knows which moment that is. "
+    "{} is the naive datetime 2026-01-01T12:30:00, which has no time zone. "
     "Use django.utils.timezone.now() or make_aware()."
 )
 
@@ -65,12 +65,12 @@ WRONG: list[tuple[dict[str, Any], type[JobQueueError], str]] = [
     (
         {"run_at": MOMENT, "delay": 5},
         InvalidTime,
-        "run_at and delay both say when the job starts; pass one of them.",
+        "run_at and delay both set when the job starts; pass only one of them.",
     ),
     (
         {"run_at": MOMENT, "delay": 0},
         InvalidTime,
-        "run_at and delay both say when the job starts; pass one of them.",
+        "run_at and delay both set when the job starts; pass only one of them.",
     ),
     ({"delay": -1}, InvalidTime, f"delay {DURATION}-1."),
     ({"delay": "5"}, InvalidTime, f"delay {DURATION}'5'."),
@@ -107,22 +107,22 @@ WRONG: list[tuple[dict[str, Any], type[JobQueueError], str]] = [
     (
         {"backoff": callable_backoff},
         InvalidOption,
-        "A callable backoff belongs to the handler, since a row cannot hold it: write "
-        "@job(backoff=…), or pass seconds, a list, exponential() or linear().",
+        "A row cannot store a callable backoff: write @job(backoff=…) on the handler, "
+        "or pass seconds, a list, exponential() or linear().",
     ),
     ({"queue": ""}, InvalidQueueName, QUEUE.format("")),
     ({"queue": "a b"}, InvalidQueueName, QUEUE.format("a b")),
     ({"queue": "x" * 65}, InvalidQueueName, QUEUE.format("x" * 65)),
     ({"queue": 5}, InvalidQueueName, QUEUE.format(5)),
     ({"queue": ["mail"]}, InvalidQueueName, QUEUE.format(["mail"])),
-    ({"unique_key": ""}, InvalidOption, f"{KEY}''. Hash what is longer."),
-    ({"unique_key": "a\0"}, InvalidOption, f"{KEY}'a\\x00'. Hash what is longer."),
-    ({"unique_key": "\ud800"}, InvalidOption, f"{KEY}'\\ud800'. Hash what is longer."),
-    ({"unique_key": 5}, InvalidOption, f"{KEY}'5'. Hash what is longer."),
+    ({"unique_key": ""}, InvalidOption, f"{KEY}''. Hash a longer key."),
+    ({"unique_key": "a\0"}, InvalidOption, f"{KEY}'a\\x00'. Hash a longer key."),
+    ({"unique_key": "\ud800"}, InvalidOption, f"{KEY}'\\ud800'. Hash a longer key."),
+    ({"unique_key": 5}, InvalidOption, f"{KEY}'5'. Hash a longer key."),
     (
         {"unique_key": "k" * 256},
         InvalidOption,
-        f"{KEY}'{'k' * 80}'. Hash what is longer.",
+        f"{KEY}'{'k' * 80}'. Hash a longer key.",
     ),
     ({"tags": "mail"}, InvalidOption, f"{TAGS}'mail'."),
     ({"tags": [1]}, InvalidOption, f"{TAGS}[1]."),
@@ -143,12 +143,24 @@ WRONG: list[tuple[dict[str, Any], type[JobQueueError], str]] = [
     (
         {"prioritty": 1},
         InvalidOption,
-        "A job has no option 'prioritty'; did you mean 'priority'?",
+        "A job has no option 'prioritty'. Did you mean 'priority'?",
+    ),
+    (
+        {"countdown": 5},
+        InvalidOption,
+        "A job has no option 'countdown'. Write delay=…, which takes seconds or a "
+        "timedelta.",
+    ),
+    (
+        {"eta": MOMENT},
+        InvalidOption,
+        "A job has no option 'eta'. Write run_at=…, which takes an aware datetime "
+        "(delay=… takes seconds or a timedelta).",
     ),
     (
         {"zzz": 1},
         InvalidOption,
-        "A job has no option 'zzz'; there are queue, priority, run_at, delay, "
+        "A job has no option 'zzz'. Known: queue, priority, run_at, delay, "
         "max_attempts, timeout, backoff, unique_key, expires_at, tags, meta.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Middleware around handlers: what it may do, and what happens when it fails."""
+"""Middleware around handlers: what it can change, and what its failures do."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from django.test import override_settings
 
 from django_jobqueue import DeadJob, Job, job, registry
 from django_jobqueue.exceptions import ConfigurationError, JobTimeout
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.middleware import load_chain
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Died, GivenBack, Retried, Succeeded
-from django_jobqueue.worker.attempt import arun_attempt, run_attempt
-from django_jobqueue.worker.bench import Bench
-from django_jobqueue.worker.held import HeldJob
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.worker.running.attempt import arun_attempt, run_attempt
+from django_jobqueue.worker.running.attempt_env import AttemptEnv
+from django_jobqueue.worker.running.in_flight import InFlightJob
 from tests.lifecycle.claiming import WORKER, claim_one
 from tests.processes import run_burst
 from tests.testapp import jobs, middleware
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
 
-# An attempt tidies the connections of its thread: no transaction stays around it.
+# An attempt closes the connections of its thread: no test transaction can stay open.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PLACE = "tests.testapp.middleware"
@@ -44,8 +44,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     load_chain.cache_clear()
 
 
-def make_bench() -> Bench:
-    return Bench(
+def make_attempt_env() -> AttemptEnv:
+    return AttemptEnv(
         options=get_options(),
         worker_id=WORKER,
         report_progress=lambda claim, progress: None,
@@ -53,18 +53,18 @@ def make_bench() -> Bench:
     )
 
 
-def claim() -> HeldJob:
-    return HeldJob(claim_one(Database(alias="default")))
+def claim() -> InFlightJob:
+    return InFlightJob(claim_one(Database(alias="default")))
 
 
 def run(*names: str) -> Ending:
-    """Run one attempt of the only job there is, through these middleware."""
-    held = claim()
+    """Run one attempt of the only job with these middleware."""
+    job_in_flight = claim()
     with override_settings(JOBQUEUE={"MIDDLEWARE": [f"{PLACE}.{n}" for n in names]}):
-        if registry.get_handler(held.claim.job_type).is_async:
-            # Not asyncio.run(): the thread it queries in would keep its connection.
-            return async_to_sync(arun_attempt)(held, make_bench())
-        return run_attempt(held, make_bench())
+        if registry.get_handler(job_in_flight.claim.job_type).is_async:
+            # Not asyncio.run(): its query thread would keep its connection open.
+            return async_to_sync(arun_attempt)(job_in_flight, make_attempt_env())
+        return run_attempt(job_in_flight, make_attempt_env())
 
 
 def find_failure(ending: Ending) -> Any:
@@ -72,13 +72,13 @@ def find_failure(ending: Ending) -> Any:
     return ending.outcome.failure
 
 
-def test_nothing_is_loaded_for_an_empty_list() -> None:
+def test_an_empty_list_loads_no_middleware() -> None:
     assert get_options().middleware == ()
     assert load_chain.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("handler", [jobs.add, jobs.add_async])
-def test_the_first_is_the_outermost_and_the_result_is_the_handlers(
+def test_the_first_is_the_outermost_and_the_result_is_that_of_the_handler(
     handler: Any,
 ) -> None:
     handler.enqueue(2, y=3)
@@ -92,7 +92,7 @@ def test_the_first_is_the_outermost_and_the_result_is_the_handlers(
         ("inner begins", name),
         ("inner sees", 5),
         ("inner ends", name),
-        # The inner one returned something else, or nothing.
+        # The return value of a middleware reaches the next one, not the job.
         ("outer sees", "of the middleware" if handler is jobs.add else None),
         ("outer ends", name),
     ]
@@ -111,12 +111,12 @@ def test_a_factory_is_called_once_in_each_process_and_mode() -> None:
     ]
 
 
-def test_a_class_can_change_what_the_handler_is_given() -> None:
+def test_a_class_can_change_the_payload() -> None:
     jobs.add.enqueue(2, y=3)
     assert run("AddTen").outcome == Succeeded("15")
 
 
-def test_class_handlers_and_any_key_of_their_payload_go_through() -> None:
+def test_class_handlers_run_through_it_with_any_payload_key() -> None:
     handler = jobs.EmailHandler.using(queue="default")
     handler.enqueue(to="ada@example.com", context="greeting", args=1)
     assert isinstance(run("outer").outcome, Succeeded)
@@ -131,7 +131,9 @@ def test_the_meta_of_a_job_can_be_read(handler: Any) -> None:
 
 
 @pytest.mark.parametrize("handler", [jobs.add, jobs.add_async])
-def test_one_that_raises_is_a_failed_attempt_that_names_it(handler: Any) -> None:
+def test_an_exception_before_the_handler_fails_the_attempt_and_names_the_middleware(
+    handler: Any,
+) -> None:
     handler.enqueue(1)
 
     failure = find_failure(run("outer", "fail_before"))
@@ -142,7 +144,7 @@ def test_one_that_raises_is_a_failed_attempt_that_names_it(handler: Any) -> None
     assert middleware.events[-1][0] == "outer ends"
 
 
-def test_what_the_handler_raises_is_not_ascribed_to_a_middleware() -> None:
+def test_an_exception_of_the_handler_names_no_middleware() -> None:
     @job("middleware.fails")
     def fails() -> None:
         raise LookupError("of the handler")
@@ -153,12 +155,12 @@ def test_what_the_handler_raises_is_not_ascribed_to_a_middleware() -> None:
     assert "Raised in the middleware" not in failure.traceback
 
 
-def test_one_that_raises_after_a_handler_that_is_not_atomic_fails_the_attempt() -> None:
+def test_an_exception_after_the_handler_fails_the_attempt() -> None:
     jobs.add.enqueue(1)
     assert find_failure(run("fail_after")).message == "too late"
 
 
-def test_one_that_raises_after_the_commit_of_an_atomic_job_changes_nothing(
+def test_an_exception_after_the_commit_of_an_atomic_job_is_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @job("middleware.atomic", atomic=True)
@@ -173,7 +175,7 @@ def test_one_that_raises_after_the_commit_of_an_atomic_job_changes_nothing(
     assert "too late" in caplog.text
 
 
-def test_middleware_runs_outside_of_the_transaction_of_an_atomic_job() -> None:
+def test_middleware_runs_outside_the_transaction_of_an_atomic_job() -> None:
     seen = []
 
     @job("middleware.inside", atomic=True)
@@ -188,7 +190,7 @@ def test_middleware_runs_outside_of_the_transaction_of_an_atomic_job() -> None:
     assert Job.objects.get(status="running").attempts == 1
 
 
-def test_one_can_steer_the_job_as_its_handler_could() -> None:
+def test_middleware_can_snooze_the_job() -> None:
     jobs.add.enqueue(1)
     outcome = run("snooze").outcome
     assert isinstance(outcome, GivenBack)
@@ -197,7 +199,7 @@ def test_one_can_steer_the_job_as_its_handler_could() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_one_that_swallows_what_the_handler_raised_does_not_make_it_a_success(
+def test_a_swallowed_exception_still_fails_the_attempt(
     is_async: bool,
 ) -> None:
     if is_async:
@@ -220,18 +222,17 @@ def test_one_that_swallows_what_the_handler_raised_does_not_make_it_a_success(
 
 
 @pytest.mark.parametrize("handler", [jobs.add, jobs.add_async])
-def test_one_that_does_not_call_the_handler_is_a_failed_attempt(handler: Any) -> None:
+def test_not_calling_the_handler_fails_the_attempt(handler: Any) -> None:
     handler.enqueue(1)
     failure = find_failure(run("outer", "forget"))
     assert failure.exception_class == "django_jobqueue.exceptions.MiddlewareError"
     assert failure.message == (
         f"The middleware {PLACE}.forget returned without calling the handler. It must "
-        f"call call_next(context, args, payload), or raise Snooze, Cancel or Discard "
-        f"to say what becomes of the job."
+        f"call call_next(context, args, payload), or raise Snooze, Cancel or Discard."
     )
 
 
-def test_the_handler_runs_once_in_an_attempt() -> None:
+def test_calling_the_handler_twice_fails_the_attempt() -> None:
     calls = []
 
     @job("middleware.counted")
@@ -246,29 +247,29 @@ def test_the_handler_runs_once_in_an_attempt() -> None:
     assert calls == [1]
 
 
-def test_the_timeout_holds_for_middleware_of_async_handlers() -> None:
+def test_the_timeout_interrupts_middleware_of_async_handlers() -> None:
     jobs.add_async.using(timeout=0.05).enqueue(1)
     failure = find_failure(run("linger"))
     assert failure.exception_class.endswith("JobTimeout")
 
 
-def test_the_timeout_holds_for_middleware_of_sync_handlers() -> None:
+def test_the_timeout_interrupts_middleware_of_sync_handlers() -> None:
     jobs.add.enqueue(1)
-    held = claim()
+    job_in_flight = claim()
 
     def time_out() -> None:
         wait_until(lambda: bool(middleware.events))
-        held.interrupt(JobTimeout)
+        job_in_flight.interrupt(JobTimeout)
 
     clock = threading.Thread(target=time_out)
     clock.start()
     with override_settings(JOBQUEUE={"MIDDLEWARE": [f"{PLACE}.linger"]}):
-        ending = run_attempt(held, make_bench())
+        ending = run_attempt(job_in_flight, make_attempt_env())
     clock.join()
     assert find_failure(ending).exception_class.endswith("JobTimeout")
 
 
-def test_a_permanent_error_of_a_middleware_is_judged_by_the_handlers_options() -> None:
+def test_discard_on_of_the_handler_applies_to_middleware() -> None:
     @job("middleware.discards", discard_on=LookupError)
     def discards() -> None: ...
 
@@ -276,7 +277,7 @@ def test_a_permanent_error_of_a_middleware_is_judged_by_the_handlers_options() -
     assert isinstance(run("fail_before").outcome, Died)
 
 
-def test_one_that_is_not_used_is_left_out() -> None:
+def test_a_factory_that_raises_middleware_not_used_is_left_out() -> None:
     load_chain((f"{PLACE}.not_used", f"{PLACE}.outer"), is_async=False)
     assert middleware.made == [("outer", False)]
 
@@ -307,26 +308,28 @@ def test_one_that_is_not_used_is_left_out() -> None:
         (
             f"{PLACE}.only_sync",
             True,
-            f"The middleware {PLACE}.only_sync is for sync handlers only, and cannot "
-            f"run around async ones. Make it both, with sync_and_async_middleware of "
-            f"django.utils.decorators.",
+            f"The middleware {PLACE}.only_sync supports sync handlers only and cannot "
+            f"run around async handlers. Let it support both, with "
+            f"sync_and_async_middleware from django.utils.decorators.",
         ),
         (
             f"{PLACE}.only_async",
             False,
-            f"The middleware {PLACE}.only_async is for async handlers only, and "
-            f"cannot run around sync ones. Make it both, with "
-            f"sync_and_async_middleware of django.utils.decorators.",
+            f"The middleware {PLACE}.only_async supports async handlers only and "
+            f"cannot run around sync handlers. Let it support both, with "
+            f"sync_and_async_middleware from django.utils.decorators.",
         ),
     ],
 )
-def test_what_cannot_be_used_is_said(path: str, is_async: bool, message: str) -> None:
+def test_an_unusable_middleware_is_a_configuration_error(
+    path: str, is_async: bool, message: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_chain((path,), is_async=is_async)
     assert str(caught.value) == message
 
 
-def test_a_worker_that_skips_the_checks_does_not_start_without_it() -> None:
+def test_a_worker_does_not_start_with_an_unusable_middleware() -> None:
     with (
         override_settings(JOBQUEUE={"MIDDLEWARE": ["tests.nowhere.set_tenant"]}),
         pytest.raises(CommandError, match=r"'tests\.nowhere\.set_tenant' in JOBQUEUE"),
@@ -335,7 +338,7 @@ def test_a_worker_that_skips_the_checks_does_not_start_without_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_failing_middleware_loses_no_job_and_stops_no_worker(
+def test_jobs_survive_a_failing_middleware(
     worker_env: dict[str, str],
 ) -> None:
     enqueued = [

@@ -1,6 +1,6 @@
-"""The seeded bugs of `make mutants` still fit the code, and its runner tells the truth.
+"""The seeded bugs of `make mutants` still apply to the code, and the runner is right.
 
-The run itself takes minutes and is no part of the suite.
+The run itself takes minutes and is not part of the suite.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = [mutant.name for mutant in MUTANTS]
 
 
 def change_all(mutant: Mutant) -> dict[str, str]:
-    """Return the files of a mutant as it changes them."""
+    """Return the files of a mutant after its edits."""
     texts: dict[str, str] = {}
     for edit in mutant.edits:
         before = texts.get(edit.file) or (ROOT / edit.file).read_text()
@@ -49,7 +49,7 @@ def test_the_change_still_applies_and_is_valid_python(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
-def test_the_tests_that_must_fail_are_there(mutant: Mutant) -> None:
+def test_the_tests_that_must_fail_exist(mutant: Mutant) -> None:
     assert mutant.tests
     assert mutant.database in {"postgresql", "sqlite"}
     for selection in mutant.tests:
@@ -62,11 +62,11 @@ def test_the_tests_that_must_fail_are_there(mutant: Mutant) -> None:
         assert not name or name in functions, selection
 
 
-def test_a_text_that_has_moved_is_said() -> None:
+def test_a_text_that_has_moved_is_reported() -> None:
     edit = Edit("a.py", "x = 1\n", "")
-    with pytest.raises(DoesNotApply, match=r"a\.py has this text 0 times and not 1"):
+    with pytest.raises(DoesNotApply, match=r"a\.py has this text 0 times, not 1"):
         edit.change("x = 2\n")
-    with pytest.raises(DoesNotApply, match="2 times and not 1"):
+    with pytest.raises(DoesNotApply, match="2 times, not 1"):
         edit.change("x = 1\n\nx = 1\n")
 
 
@@ -89,7 +89,7 @@ def test_all_or_one_of_several_places_are_changed() -> None:
         (Report(-9, failed="test_it"), Verdict.BROKEN),
     ],
 )
-def test_only_a_failing_test_has_found_a_bug(report: Report, verdict: Verdict) -> None:
+def test_only_a_failing_test_counts_as_found(report: Report, verdict: Verdict) -> None:
     assert judge(report)[0] is verdict
 
 
@@ -108,7 +108,7 @@ def test_breaks(missing):
 
 
 @pytest.mark.slow
-def test_what_pytest_says_in_a_copy_is_understood() -> None:
+def test_the_report_of_pytest_in_a_copy_is_read() -> None:
     variables = {"PATH": ""}
     with scratch_copy() as root:
         assert root != ROOT
@@ -131,7 +131,7 @@ def test_what_pytest_says_in_a_copy_is_understood() -> None:
     assert "test_invalid" in invalid.broke
 
 
-def test_a_report_that_is_missing_is_no_finding(tmp_path: Path) -> None:
+def test_a_missing_report_does_not_count_as_found(tmp_path: Path) -> None:
     report = read_report(tmp_path / "none.xml", 3, "it\nended\n")
     assert (report.code, report.output) == (3, "it\nended")
     assert judge(report)[0] is Verdict.BROKEN

@@ -309,7 +309,9 @@ def test_wrong_value_says_what_was_expected_and_what_came(
     message, hint = only_problem({key: value})
     assert message.startswith(f"JOBQUEUE[{key!r}] must be {expected}")
     assert message.endswith(f"; it is {value!r}.")
-    assert hint.startswith("Change it, or leave it out for the default ")
+    has_default = KEYS[key].default not in (None, ())
+    start = "Change it, or leave it out"
+    assert hint.startswith(f"{start} for the default " if has_default else f"{start}.")
 
 
 def test_wrong_queue_name_says_what_a_queue_name_is() -> None:
@@ -367,7 +369,7 @@ def test_cap_below_the_base_is_a_contradiction() -> None:
 
 
 def test_once_and_burst_are_a_contradiction() -> None:
-    with pytest.raises(ConfigurationError, match="--once and --burst exclude"):
+    with pytest.raises(ConfigurationError, match="--once and --burst cannot"):
         make_options({"once": True, "burst": True})
 
 

@@ -1,4 +1,4 @@
-"""JSON at the edge: what a payload and a result may hold, and what the errors say."""
+"""JSON validation: what a payload and a result may hold, and the error messages."""
 
 import json
 from datetime import UTC, date, datetime
@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.http import HttpRequest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,15 +73,15 @@ NO_JSON = [
     ),
     (
         {1: "one"},
-        "payload['x'] has the key 1; JSON keys are texts, use '1'.",
+        "payload['x'] has the key 1; JSON keys are strings, use '1'.",
     ),
     (
         {None: "none"},
-        "payload['x'] has the key None; JSON keys are texts, use 'None'.",
+        "payload['x'] has the key None; JSON keys are strings, use 'None'.",
     ),
     (
         {(1, 2): 3},
-        "payload['x'] has the key (1, 2); JSON keys are texts, use '(1, 2)'.",
+        "payload['x'] has the key (1, 2); JSON keys are strings, use '(1, 2)'.",
     ),
     (
         {"a\0": 1},
@@ -127,13 +128,26 @@ NO_JSON = [
     ),
     (
         UUID(int=1),
-        "payload['x'] is of type UUID, which JSON does not have; pass its text or its "
-        "parts.",
+        "payload['x'] is of type UUID, which JSON does not have; pass str(value).",
     ),
     (
         Decimal("1.5"),
-        "payload['x'] is of type Decimal, which JSON does not have; pass its text or "
-        "its parts.",
+        "payload['x'] is of type Decimal, which JSON does not have; pass str(value).",
+    ),
+    (
+        Effect.objects.all(),
+        "payload['x'] is of type QuerySet, which JSON does not have; pass a list of "
+        "primary keys: list(….values_list('pk', flat=True)).",
+    ),
+    (
+        HttpRequest(),
+        "payload['x'] is of type HttpRequest, which JSON does not have; pass the "
+        "values that the handler needs, such as request.user.pk.",
+    ),
+    (
+        print,
+        "payload['x'] is of type builtin_function_or_method, which JSON does not have; "
+        "pass data, and choose the code in the handler.",
     ),
     (
         Opaque(),
@@ -170,7 +184,9 @@ def test_payload_that_is_not_json_says_where_and_what_to_do(
 def test_non_string_key_at_the_top_is_refused() -> None:
     with pytest.raises(InvalidPayload) as caught:
         dump_payload({1: "one"}, limit=LIMIT)
-    assert str(caught.value) == ("payload has the key 1; JSON keys are texts, use '1'.")
+    assert str(caught.value) == (
+        "payload has the key 1; JSON keys are strings, use '1'."
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,7 +229,7 @@ def test_integer_too_long_for_text_is_refused() -> None:
         dump_payload({"x": 10**5000}, limit=LIMIT)
 
 
-def test_text_that_only_looks_like_nul_is_taken() -> None:
+def test_text_that_only_looks_like_nul_is_accepted() -> None:
     payload = {"x": "\\u0000"}
     assert json.loads(dump_payload(payload, limit=LIMIT)) == payload
 
@@ -285,8 +301,8 @@ def test_result_that_is_not_json_says_so() -> None:
     with pytest.raises(InvalidResult) as caught:
         dump_result({"at": MOMENT}, limit=LIMIT)
     assert str(caught.value) == (
-        "result['at'] is of type datetime, which JSON does not have; pass "
-        "value.isoformat(). Return JSON, or nothing."
+        "result['at'] is of type datetime, which JSON does not have; return "
+        "value.isoformat(). A result is JSON or None."
     )
 
 

@@ -1,4 +1,4 @@
-"""The names users import, and what importing them costs."""
+"""The public names, and what importing them imports."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 import django_jobqueue
 
 ROOT = Path(__file__).parent.parent
-SETTLED = {
+PUBLIC = {
     "django_jobqueue": """
         job handler BaseHandler Job DeadJob JobSpec JobContext EnqueueCounts
         RequeueCounts Snooze Cancel Discard RateLimited JobTimeout exponential linear
@@ -22,7 +22,7 @@ SETTLED = {
 
 
 def run_python(code: str) -> str:
-    """Run code in a Python of its own, without the tests' settings."""
+    """Run code in a new Python, without the settings of the tests."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT,
@@ -35,14 +35,14 @@ def run_python(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", SETTLED)
-def test_settled_names_are_there(module: str) -> None:
-    for name in SETTLED[module].split():
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_can_be_imported(module: str) -> None:
+    for name in PUBLIC[module].split():
         assert hasattr(import_module(module), name), name
 
 
-def test_all_lists_the_settled_names_and_no_others() -> None:
-    assert set(django_jobqueue.__all__) == set(SETTLED["django_jobqueue"].split())
+def test_all_lists_exactly_the_public_names() -> None:
+    assert set(django_jobqueue.__all__) == set(PUBLIC["django_jobqueue"].split())
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
@@ -86,11 +86,19 @@ django.setup()
 from django_jobqueue import *
 from django_jobqueue.worker.worker import Worker
 from django_jobqueue.management.commands.runworker import Command
-from django_jobqueue.lifecycle import finish, rescue, requeue, wait
+from django_jobqueue.lifecycle import finish, rescue, requeue
+from django_jobqueue.storage import wait
 print([name for name in sys.modules if name.startswith("psycopg")])
 """
     assert run_python(code) == "[]"
 
 
-def test_package_says_that_it_is_typed() -> None:
+def test_package_is_marked_as_typed() -> None:
     assert (Path(django_jobqueue.__file__).parent / "py.typed").exists()
+
+
+def test_names_of_other_packages_give_a_hint() -> None:
+    with pytest.raises(ImportError, match=r"import job`.*django\.tasks import task"):
+        from django_jobqueue import task  # type: ignore[attr-defined] # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name"):
+        from django_jobqueue import nonsense  # type: ignore[attr-defined] # noqa: F401

@@ -11,13 +11,13 @@ import pytest
 from django.utils import timezone
 
 from django_jobqueue.failures import Failure
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.promote import Promoted
-from django_jobqueue.lifecycle.reconcile import OwnedJob, make_claim
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Crashed
 from django_jobqueue.signals import JobLog, job_promoted, job_retried, report_promoted
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.storage.ownership import OwnedJob, make_claim
 from django_jobqueue.worker.worker import Worker
 from tests.factories import make_job
 
@@ -29,6 +29,7 @@ OWNED = OwnedJob(
     queue="default",
     is_cancel_requested=False,
     crashes=0,
+    lost=0,
     given_back=0,
     max_attempts=None,
     backoff=None,
@@ -89,7 +90,7 @@ def test_a_worker_tells_of_each_job_it_promotes() -> None:
 
     job_promoted.connect(listen)
     try:
-        worker.claimer._promote(Database(alias="default"))
+        worker.claimer._promoter.promote(Database(alias="default"))
     finally:
         job_promoted.disconnect(listen)
     assert heard == [

@@ -1,4 +1,4 @@
-"""The state machine: its words, its moves, and the database that restates it."""
+"""The state machine: its values, its transitions, and the database constraints."""
 
 import uuid
 from datetime import UTC, datetime
@@ -24,11 +24,11 @@ from django_jobqueue.states import (
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def targets(arrow: str) -> set[str]:
-    return set().union(*MOVES[arrow].values())
+def targets(transition: str) -> set[str]:
+    return set().union(*MOVES[transition].values())
 
 
-def test_statuses_are_stored_as_the_settled_words() -> None:
+def test_stored_statuses_are_the_documented_ones() -> None:
     assert set(JobStatus.values) == {
         "scheduled",
         "pending",
@@ -39,7 +39,7 @@ def test_statuses_are_stored_as_the_settled_words() -> None:
     }
 
 
-def test_reasons_are_stored_as_the_settled_words() -> None:
+def test_stored_reasons_are_the_documented_ones() -> None:
     assert set(DeadReason.values) == {
         "exception",
         "timeout",
@@ -50,7 +50,7 @@ def test_reasons_are_stored_as_the_settled_words() -> None:
     }
 
 
-def test_cancel_results_are_the_settled_words() -> None:
+def test_cancel_results_are_the_documented_ones() -> None:
     assert [str(result) for result in CancelResult] == [
         "cancelled",
         "requested",
@@ -64,7 +64,7 @@ def test_every_status_is_either_live_or_ended() -> None:
     assert set(WAITING) == {JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.BLOCKED}
 
 
-def test_arrows_are_the_eight_verbs() -> None:
+def test_transitions_are_the_eight_verbs() -> None:
     assert set(MOVES) == {
         "enqueue",
         "promote",
@@ -77,7 +77,7 @@ def test_arrows_are_the_eight_verbs() -> None:
     }
 
 
-def test_moves_go_between_known_states_and_never_stand_still() -> None:
+def test_transitions_connect_different_known_states() -> None:
     known = {*JobStatus.values, DEAD, GONE}
     for starts in MOVES.values():
         for start, ends in starts.items():
@@ -87,16 +87,16 @@ def test_moves_go_between_known_states_and_never_stand_still() -> None:
 
 
 def test_only_claim_makes_a_job_running() -> None:
-    assert [arrow for arrow in MOVES if "running" in targets(arrow)] == ["claim"]
+    assert [name for name in MOVES if "running" in targets(name)] == ["claim"]
 
 
 def test_ended_jobs_are_only_pruned() -> None:
-    for arrow, starts in MOVES.items():
-        assert arrow == "prune" or not ENDED & starts.keys()
+    for transition, starts in MOVES.items():
+        assert transition == "prune" or not ENDED & starts.keys()
 
 
 def test_dead_jobs_are_only_requeued() -> None:
-    assert [arrow for arrow in MOVES if DEAD in MOVES[arrow]] == ["requeue"]
+    assert [name for name in MOVES if DEAD in MOVES[name]] == ["requeue"]
 
 
 def test_every_status_can_be_reached_and_left() -> None:
@@ -107,7 +107,7 @@ def test_every_status_can_be_reached_and_left() -> None:
 
 
 @pytest.mark.parametrize("choices", [JobStatus, DeadReason, AttemptOutcome])
-def test_words_fit_their_columns(choices: Any) -> None:
+def test_values_fit_their_columns(choices: Any) -> None:
     assert max(map(len, choices.values)) <= 16
 
 
@@ -129,7 +129,7 @@ ENDED_AT = {"finished_at": NOW}
         {"status": "pending", "priority": -100},
     ],
 )
-def test_database_takes_a_legal_row(columns: dict[str, Any]) -> None:
+def test_database_accepts_a_legal_row(columns: dict[str, Any]) -> None:
     Job.objects.create(job_type="states", **columns)
 
 

@@ -1,4 +1,4 @@
-"""The URLs of the test project: the admin, where the queue's pages live."""
+"""The URLs of the test project: the admin."""
 
 from django.contrib import admin
 from django.urls import path

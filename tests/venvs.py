@@ -1,9 +1,9 @@
-"""Virtual environments below .venvs/, made on demand and kept while nothing changes.
+"""Virtual environments below .venvs/, made on demand and kept while they are current.
 
     python3 -m tests.venvs dev test,lint    # make .venvs/dev with these extras
 
-The Makefile and matrix.py call it with whatever `python3` is: standard library only,
-and nothing that an older Python could not at least read.
+The Makefile and matrix.py call it with any `python3`: standard library only, and no
+syntax that an older Python cannot parse.
 """
 
 from __future__ import annotations
@@ -25,39 +25,43 @@ Version = tuple  # (major, minor)
 
 
 def make_venv(name: str, *, extras: str, python: str, django: str = "") -> Path:
-    """Return the Python of .venvs/<name>, made anew unless its stamp still fits."""
+    """Return the Python of .venvs/<name>; recreate it unless its stamp is current."""
     directory = VENVS / name
-    inside = directory / "bin" / "python"
+    executable = directory / "bin" / "python"
     stamp = directory / "stamp"
     wanted = _stamp(python, extras, django)
-    if stamp.exists() and stamp.read_text() == wanted and python_version(str(inside)):
-        _compile(str(inside))
-        return inside
+    if (
+        stamp.exists()
+        and stamp.read_text() == wanted
+        and python_version(str(executable))
+    ):
+        _compile(str(executable))
+        return executable
     print(f"Making .venvs/{name} …", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
     create_venv(directory, python)
     requirements = ["--editable", f"{ROOT}[{extras}]"]
     if django:
         requirements.append(f"Django~={django}.0")
-    pip = [str(inside), "-m", "pip", "--disable-pip-version-check"]
+    pip = [str(executable), "-m", "pip", "--disable-pip-version-check"]
     _run([*pip, "install", "--quiet", *requirements])
     stamp.write_text(wanted)
-    _compile(str(inside))
-    return inside
+    _compile(str(executable))
+    return executable
 
 
 def _compile(python: str) -> None:
-    """Compile our code, as pip does with what it installs.
+    """Compile our code, as pip does with packages it installs.
 
-    Where PYTHONDONTWRITEBYTECODE is set, every worker that a test starts would do so
-    again, which took longer than all the rest of its start.
+    If PYTHONDONTWRITEBYTECODE is set, every worker that a test starts would compile it
+    again, which took longer than the rest of its start.
     """
     folders = ("django_jobqueue", "example_project", "tests", "benchmarks")
     _run([python, "-m", "compileall", "-q", *(str(ROOT / name) for name in folders)])
 
 
 def find_python(version: Version) -> str | None:
-    """Return an interpreter of that version which really runs, or None."""
+    """Return an interpreter of that version that works, or None."""
     for candidate in _candidates(version):
         if python_version(candidate) == version:
             return candidate
@@ -65,7 +69,7 @@ def find_python(version: Version) -> str | None:
 
 
 def default_python() -> tuple[str, Version]:
-    """Return the running interpreter if it is new enough, else the oldest that is."""
+    """Return the running interpreter if it is new enough, else the oldest suitable."""
     if sys.version_info >= OLDEST:
         return sys.executable, sys.version_info[:2]
     for minor in range(OLDEST[1], NEWEST[1] + 1):
@@ -78,7 +82,7 @@ def default_python() -> tuple[str, Version]:
 
 
 def python_version(python: str) -> Version | None:
-    """Return its version by running it: a pyenv shim may exist and still fail."""
+    """Return its version by running it: a pyenv shim may exist but fail."""
     try:
         code = "import sys; print(*sys.version_info[:2])"
         done = subprocess.run([python, "-c", code], capture_output=True, text=True)
@@ -99,9 +103,9 @@ def _candidates(version: Version) -> Iterator[str]:
         try:
             folders = list((root / "versions").glob("{}.{}.*".format(*version)))
         except OSError:
-            # Of another user, and closed to us.
+            # The folder of another user, which we may not read.
             continue
-        # Not the free-threaded ones (3.13.1t): not every dependency has wheels there.
+        # Not free-threaded builds (3.13.1t): some dependencies have no wheels for them.
         for folder in sorted(folders, key=_patch, reverse=True):
             if not folder.name.endswith("t"):
                 yield str(folder / "bin" / "python")
@@ -127,16 +131,16 @@ def create_venv(directory: Path, python: str) -> None:
     if subprocess.run([python, "-c", code], capture_output=True).returncode == 0:
         _run([python, "-m", "venv", str(directory)])
         return
-    # Debian keeps ensurepip in a package of its own; pip can fill the place itself.
+    # Debian has ensurepip in a separate package; pip can install into the venv itself.
     _run([python, "-m", "venv", "--without-pip", str(directory)])
-    inside = str(directory / "bin" / "python")
-    _run([python, "-m", "pip", "--python", inside, "install", "--quiet", "pip"])
+    executable = str(directory / "bin" / "python")
+    _run([python, "-m", "pip", "--python", executable, "install", "--quiet", "pip"])
 
 
 def _stamp(python: str, extras: str, django: str) -> str:
     project = (ROOT / "pyproject.toml").read_bytes()
     parts = [hashlib.sha256(project).hexdigest(), os.path.realpath(python)]
-    # The folder too: an editable install points to it.
+    # Includes the folder: an editable install points to it.
     return "\n".join([*parts, extras, django, str(ROOT)])
 
 

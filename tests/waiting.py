@@ -1,4 +1,4 @@
-"""Waiting for an event with a deadline, in place of sleeping and hoping."""
+"""Wait for an event with a deadline, instead of sleeping."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ const REASONS = {
   fill_others: "measured for ours only",
 };
 
-// Answer until there are no more questions.
+// Answer requests until standard input is closed.
 export async function serve(system) {
   for await (const line of createInterface({ input: process.stdin })) {
     const question = JSON.parse(line);
@@ -62,7 +62,7 @@ function write() {
 export function countCall() {
   if (!first) first = process.hrtime.bigint();
   calls += 1n;
-  // Not an interval: an idle worker must be idle.
+  // No interval timer: it would keep an idle worker busy.
   timer ||= setTimeout(write, 5);
 }
 
@@ -98,7 +98,7 @@ export const handlers = {
   burn: async () => burn(),
 };
 
-// Django's ORM is not for Node.
+// Node cannot use the ORM of Django.
 export function checkHandler(handler) {
   if (!handlers[handler]) throw new Unsupported("no Django in Node");
 }

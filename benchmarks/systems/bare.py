@@ -1,6 +1,6 @@
-"""The limit: a bare psycopg loop that claims and finishes rows, and nothing else.
+"""The upper limit: a bare psycopg loop that only claims and finishes rows.
 
-No retries, no heartbeat, no fence, no history of attempts: what PostgreSQL and psycopg
+No retries, no heartbeat, no fence, no attempt history: what PostgreSQL and psycopg
 can do on this machine, in one process and on one connection.
 
     python -m benchmarks.systems.bare    # the worker
@@ -113,7 +113,7 @@ class BareLoop(System):
 
 
 def run_loop() -> None:
-    """Claim and finish until killed; an empty queue is looked at every 10 ms."""
+    """Claim and finish until killed; poll an empty queue every 10 ms."""
     with psycopg.connect(database_url(), autocommit=True) as connection:
         while True:
             rows = connection.execute(CLAIM, {"limit": BATCH}).fetchall()

@@ -1,4 +1,4 @@
-"""Celery with redis: a prefork pool, a thread pool where jobs only wait.
+"""Celery with redis: a prefork pool, or a thread pool for jobs that only wait.
 
 celery -A benchmarks.systems.celery worker    # the worker
 """
@@ -18,11 +18,11 @@ from benchmarks.systems.django_project import migrate, set_up_django
 app = Celery("bench", broker=redis_url())
 app.conf.update(
     task_ignore_result=True,
-    # The documentation's advice for many short tasks.
+    # As the documentation advises for many short tasks.
     worker_prefetch_multiplier=128,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
-    # Without it, it connects to the database anew for each task.
+    # By default it reconnects to the database for each task.
     CELERY_DB_REUSE_MAX=10_000,
 )
 TASKS = {name: app.task(call, name=name) for name, call in handlers.SYNC.items()}

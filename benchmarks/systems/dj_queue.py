@@ -1,4 +1,4 @@
-"""dj-queue: a supervisor that forks workers with threads, woken by LISTEN."""
+"""dj-queue: a supervisor that forks workers with threads, notified by LISTEN."""
 
 from __future__ import annotations
 

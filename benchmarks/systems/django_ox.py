@@ -1,4 +1,4 @@
-"""django-ox: threads that claim one task each, found by polling."""
+"""django-ox: threads that claim one task each, by polling."""
 
 from __future__ import annotations
 

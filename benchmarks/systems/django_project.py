@@ -1,4 +1,4 @@
-"""What the systems that live in a Django project have in common."""
+"""Shared parts of the systems that live in a Django project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.system import System, Unsupported, python, timed
 
 
 def set_up_django() -> None:
-    """Make Django ready in this process."""
+    """Set up Django in this process."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     import django
 
@@ -17,7 +17,7 @@ def set_up_django() -> None:
 
 
 def migrate() -> None:
-    """Make all tables, the one of the `write` job included."""
+    """Create all tables, including the one of the `write` job."""
     from django.core.management import call_command
 
     call_command("migrate", run_syncdb=True, verbosity=0)

@@ -33,7 +33,7 @@ FILL = """
     SELECT 'bench', '', now() + interval '1 year'
     FROM generate_series(1, %(future)s)
 """
-# A job that a worker holds is locked for a while, one of the future for a year.
+# A running job is locked for a short time, a future job for a year.
 HAS_WORK = """
     SELECT EXISTS (
         SELECT FROM django_q_ormq WHERE lock < now() + interval '1 day'
@@ -75,7 +75,7 @@ class DjangoQ2(DjangoSystem):
     def worker_environment(
         self, processes: int, concurrency: int | None, handler: str
     ) -> dict[str, str]:
-        # One process for each job that runs at a time: it has nothing else.
+        # Its only concurrency is processes: one for each job that runs at a time.
         return {"BENCH_PROCESSES": str(concurrency or processes)}
 
 

@@ -1,4 +1,4 @@
-"""django-tasks-db: one task at a time in each process, found by polling."""
+"""django-tasks-db: one task at a time in each process, by polling."""
 
 from __future__ import annotations
 

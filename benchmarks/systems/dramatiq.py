@@ -36,7 +36,7 @@ class DramatiqSystem(System):
         broker.client.flushdb()
 
     def has_work(self) -> bool:
-        # A message stays here until it is acknowledged.
+        # A message stays in this hash until it is acknowledged.
         return bool(broker.client.hlen("dramatiq:default.msgs"))
 
     def enqueue_one(self, handler: str, payload: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Huey with redis, or with SQLite if that is what DATABASE_URL says.
+"""Huey with redis, or with SQLite if DATABASE_URL is an SQLite address.
 
 huey_consumer benchmarks.systems.huey.huey    # the worker
 """
@@ -16,7 +16,7 @@ from benchmarks.system import System, Unsupported, database_url, redis_url, scri
 from benchmarks.systems.django_project import migrate, set_up_django
 
 IS_SQLITE = database_url().startswith("sqlite")
-# More threads only wait for each other's lock on the file.
+# On SQLite, more threads only wait for the lock on the file.
 THREADS = 1 if IS_SQLITE else 8
 
 if IS_SQLITE:
@@ -41,7 +41,7 @@ class HueySystem(System):
         huey.storage.flush_all()
 
     def has_work(self) -> bool:
-        # What a worker has taken is no longer known to the queue.
+        # The queue does not know the jobs that a worker has taken.
         return bool(huey.pending_count())
 
     def enqueue_one(self, handler: str, payload: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Ours: `manage.py runworker` with default settings, on PostgreSQL or SQLite."""
+"""Our system: `manage.py runworker` with defaults, on PostgreSQL or SQLite."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class JobQueue(DjangoSystem):
     def has_work(self) -> bool:
         from django_jobqueue import Job
 
-        # Two look-ups in partial indexes, however many rows there are.
+        # Two look-ups in partial indexes, whatever the number of rows.
         jobs = Job.objects.filter(queue="default")
         running = Job.objects.filter(worker_id__isnull=False)
         return jobs.filter(status="pending").exists() or running.exists()

@@ -1,4 +1,4 @@
-"""Oban for Python, the open one, by its own command `oban start`."""
+"""Oban for Python, the open source edition, run by its command `oban start`."""
 
 from __future__ import annotations
 

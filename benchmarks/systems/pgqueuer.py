@@ -85,7 +85,7 @@ class PgQueuerSystem(AsyncSystem):
     def worker_commands(
         self, processes: int, concurrency: int | None, handler: str
     ) -> list[list[str]]:
-        # At least twice the batch, or PgQueuer refuses.
+        # PgQueuer requires a concurrency of at least twice the batch.
         batch = min(BATCH, concurrency // 2) if concurrency else BATCH
         numbers = [str(batch), *([str(concurrency)] if concurrency else [])]
         command = python("-m", "benchmarks.systems.pgqueuer", *numbers)
@@ -102,7 +102,7 @@ class PgQueuerSystem(AsyncSystem):
 
 
 async def run_worker(batch: int, concurrency: int | None) -> None:
-    """Run jobs until told to stop."""
+    """Run jobs until SIGTERM."""
     connection = await asyncpg.connect(database_url())
     worker = PgQueuer.from_asyncpg_connection(connection)
     register(worker)
@@ -112,7 +112,7 @@ async def run_worker(batch: int, concurrency: int | None) -> None:
 
 
 def register(worker: PgQueuer) -> None:
-    """Tell a worker about the handlers; those that wait are coroutines."""
+    """Register the handlers; those that wait are coroutines."""
     set_up_django()
 
     @worker.entrypoint("nothing")

@@ -1,4 +1,4 @@
-"""Raw COPY and raw INSERT into our own table: the limits of our enqueue."""
+"""Raw COPY and raw INSERT into our table: the upper limit of our enqueue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured handlers as tasks of django.tasks, for the systems that run those."""
+"""The measured handlers as tasks of django.tasks, for its backends."""
 
 from __future__ import annotations
 

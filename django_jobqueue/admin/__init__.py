@@ -1,7 +1,7 @@
 """The pages of the admin: jobs, dead jobs, attempts, workers and queues.
 
-Jobs are shown, never edited by form; what moves one is an action under a permission of
-its own, by POST, with a LogEntry. Django imports this package when the admin starts.
+Jobs cannot be edited by form. Actions change them: each has its own permission, runs by
+POST and writes a LogEntry. Django imports this package when the admin starts.
 """
 
 from django.contrib import admin

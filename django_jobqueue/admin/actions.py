@@ -1,8 +1,8 @@
-"""What people may do to jobs and dead jobs: the actions, each for one batch of rows.
+"""The actions on jobs and dead jobs, each applied to one batch of rows.
 
-records.py asks, checks the permission and writes the LogEntry; here the arrows of
-lifecycle/ are called, which test the state of each job in their own statement. Each
-action says in an Effects value what it did.
+records.py checks the permission, asks for confirmation and writes the LogEntry. The
+functions here call the transitions of lifecycle/, which test the state of each job in
+their own statement, and return what they did as Effects.
 """
 
 from __future__ import annotations
@@ -19,54 +19,57 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from ..exceptions import JobNotWaiting
+from ..exceptions import JobNotEnded, JobNotWaiting, JobQueueError
 from ..lifecycle import cancel
-from ..lifecycle.database import get_database
 from ..models import Attempt, DeadJob, Job
-from ..states import LIVE, CancelResult, JobStatus
+from ..states import ENDED, LIVE, CancelResult, JobStatus
+from ..storage.database import get_database
 from .forms import ConfirmForm, MoveForm, RequeueForm, RescheduleForm
 
-# Keys in use that are named one by one, with the job that has each.
-NAMED = 5
+# The most jobs and errors that the messages of one action name.
+MAX_NAMED = 5
 
 
 @dataclass(slots=True)
 class Effects:
-    """What one batch came to."""
+    """What an action did to one batch."""
 
-    # How many of each key of REPORTS.
+    # By key of REPORTS.
     counts: Counter[str] = field(default_factory=Counter)
-    # By the message for their LogEntry.
+    # By the message of their LogEntry.
     changed: defaultdict[str, list[Model]] = field(
         default_factory=lambda: defaultdict(list)
     )
     deleted: list[Model] = field(default_factory=list)
-    # Dead jobs that stay, and the live jobs that have their keys.
+    # Dead jobs that were not requeued, with the live jobs that hold their keys.
     holders: list[tuple[DeadJob, Job]] = field(default_factory=list)
+    # New jobs, and the errors of those that could not be enqueued.
+    created: list[Job] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to do, from the list or from the page of one job."""
+    """An action of the list and of the page of one job."""
 
-    # In the URL, and in has_…_permission.
+    # Part of the URL and of the method has_<name>_permission.
     name: str
     label: str | Promise
     title: str | Promise
     apply: Callable[[list[Any], dict[str, Any]], Effects]
     form: type[forms.Form] = ConfirmForm
-    # Show a page first, even for a single job.
+    # Always ask for confirmation, even for a single job.
     asks: bool = False
-    # The jobs for which it does something; None: all.
+    # The statuses of jobs that it can change; None: all.
     statuses: frozenset[str] | None = None
 
     @property
     def list_name(self) -> str:
-        """Its name among the actions of the list; Django's own deletion is replaced."""
+        """The name in the list of actions; our deletion replaces Django's."""
         return "delete_selected" if self.name == "delete" else self.name
 
 
-# Of each count: the level of its message, and its text.
+# The level and text of the message for each count.
 REPORTS: dict[str, tuple[int, Any]] = {
     "cancelled": (
         messages.SUCCESS,
@@ -93,8 +96,8 @@ REPORTS: dict[str, tuple[int, Any]] = {
     "due": (
         messages.SUCCESS,
         ngettext_lazy(
-            "%(count)d job runs as soon as a worker is free.",
-            "%(count)d jobs run as soon as workers are free.",
+            "%(count)d job is due now and runs as soon as a worker is free.",
+            "%(count)d jobs are due now and run as soon as a worker is free.",
             "count",
         ),
     ),
@@ -115,8 +118,32 @@ REPORTS: dict[str, tuple[int, Any]] = {
     "not_waiting": (
         messages.WARNING,
         ngettext_lazy(
-            "%(count)d job is neither scheduled nor pending and stays as it is.",
-            "%(count)d jobs are neither scheduled nor pending and stay as they are.",
+            "%(count)d job is neither scheduled nor pending and was not changed.",
+            "%(count)d jobs are neither scheduled nor pending and were not changed.",
+            "count",
+        ),
+    ),
+    "enqueued": (
+        messages.SUCCESS,
+        ngettext_lazy(
+            "%(count)d new job was enqueued.",
+            "%(count)d new jobs were enqueued.",
+            "count",
+        ),
+    ),
+    "not_ended": (
+        messages.WARNING,
+        ngettext_lazy(
+            "%(count)d job has not ended and was not enqueued again.",
+            "%(count)d jobs have not ended and were not enqueued again.",
+            "count",
+        ),
+    ),
+    "refused": (
+        messages.ERROR,
+        ngettext_lazy(
+            "%(count)d job could not be enqueued again.",
+            "%(count)d jobs could not be enqueued again.",
             "count",
         ),
     ),
@@ -137,16 +164,16 @@ REPORTS: dict[str, tuple[int, Any]] = {
     "key_in_use": (
         messages.WARNING,
         ngettext_lazy(
-            "%(count)d dead job stays, because its unique key is in use.",
-            "%(count)d dead jobs stay, because their unique keys are in use.",
+            "%(count)d dead job was not requeued: its unique key is in use.",
+            "%(count)d dead jobs were not requeued: their unique keys are in use.",
             "count",
         ),
     ),
 }
 
 
-def cancel_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
-    """Cancel those that wait; ask those that run to stop."""
+def cancel_jobs(jobs: list[Job], values: dict[str, Any]) -> Effects:
+    """Cancel waiting jobs; ask running ones to stop."""
     ids = [job.pk for job in jobs]
     counts = cancel.cancel_jobs(ids)
     effects = Effects(Counter({str(result): counts[result] for result in counts}))
@@ -160,14 +187,14 @@ def cancel_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
     return effects
 
 
-def run_jobs_now(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
-    """Make scheduled jobs due."""
+def run_jobs_now(jobs: list[Job], values: dict[str, Any]) -> Effects:
+    """Make scheduled jobs due now."""
     return _change_jobs(jobs, Job.run_now, "due", _("Made due now."))
 
 
-def reschedule_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
+def reschedule_jobs(jobs: list[Job], values: dict[str, Any]) -> Effects:
     """Give waiting jobs another time."""
-    when = wishes["when"]
+    when = values["when"]
     if "delay" in when:
         message = _("Rescheduled: after %(delay)s.") % {"delay": when["delay"]}
     else:
@@ -177,22 +204,41 @@ def reschedule_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
     )
 
 
-def move_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
+def move_jobs(jobs: list[Job], values: dict[str, Any]) -> Effects:
     """Give waiting jobs another queue or priority."""
-    place = {"queue": wishes["queue"], "priority": wishes["priority"]}
-    given = [f"{name} {value}" for name, value in place.items() if value is not None]
-    message = _("Moved: %(place)s.") % {"place": ", ".join(given)}
-    return _change_jobs(jobs, lambda job: job.change(**place), "moved", message)
+    target = {"queue": values["queue"], "priority": values["priority"]}
+    given = [f"{name} {value}" for name, value in target.items() if value is not None]
+    message = _("Moved: %(target)s.") % {"target": ", ".join(given)}
+    return _change_jobs(jobs, lambda job: job.change(**target), "moved", message)
 
 
-def delete_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
+def run_jobs_again(jobs: list[Job], values: dict[str, Any]) -> Effects:
+    """Enqueue a copy of each job that has ended."""
+    effects = Effects()
+    for job in jobs:
+        try:
+            copy = job.enqueue_again()
+        except JobNotEnded:
+            effects.counts["not_ended"] += 1
+        except JobQueueError as error:
+            effects.counts["refused"] += 1
+            effects.errors.append(str(error))
+        else:
+            effects.counts["enqueued"] += 1
+            effects.created.append(copy)
+            effects.changed[_("Run again as %(id)s.") % {"id": copy.pk}] = [job]
+            effects.changed[_("Copy of %(id)s, run again.") % {"id": job.pk}] = [copy]
+    return effects
+
+
+def delete_jobs(jobs: list[Job], values: dict[str, Any]) -> Effects:
     """Delete jobs with their attempts; a running one is asked to stop instead."""
     effects = Effects()
     deleted = _delete_records(Job, jobs)
-    # Running, or held by somebody at this moment.
+    # Running, or locked by another transaction.
     kept = [job for job in jobs if job.pk not in deleted]
     if kept:
-        cancelled = cancel_jobs(kept, wishes)
+        cancelled = cancel_jobs(kept, values)
         deleted |= _delete_records(Job, kept)
         for message, rows in cancelled.changed.items():
             asked = [job for job in rows if job.pk not in deleted]
@@ -202,17 +248,17 @@ def delete_jobs(jobs: list[Job], wishes: dict[str, Any]) -> Effects:
     return effects
 
 
-def requeue_dead_jobs(dead_jobs: list[DeadJob], wishes: dict[str, Any]) -> Effects:
-    """Make live jobs of dead ones; those whose unique key is in use stay."""
+def requeue_dead_jobs(dead_jobs: list[DeadJob], values: dict[str, Any]) -> Effects:
+    """Requeue dead jobs; those whose unique key is in use stay dead."""
     ids = [dead.pk for dead in dead_jobs]
-    reset = wishes["attempts"] == "reset"
+    reset = values["attempts"] == "reset"
     counts = DeadJob.objects.filter(pk__in=ids).requeue(reset_attempts=reset)
     effects = Effects(Counter(requeued=counts.requeued, key_in_use=counts.key_in_use))
     message = (
         _("Requeued, with all attempts.") if reset else _("Requeued, for one attempt.")
     )
     live = set(Job.objects.filter(pk__in=ids).values_list("pk", flat=True))
-    # The dead row is gone: the entry belongs to the job that lives.
+    # The dead row is gone: the LogEntry belongs to the live job.
     effects.changed[message] = [
         Job(pk=dead.pk, job_type=dead.job_type) for dead in dead_jobs if dead.pk in live
     ]
@@ -221,7 +267,7 @@ def requeue_dead_jobs(dead_jobs: list[DeadJob], wishes: dict[str, Any]) -> Effec
     return effects
 
 
-def delete_dead_jobs(dead_jobs: list[DeadJob], wishes: dict[str, Any]) -> Effects:
+def delete_dead_jobs(dead_jobs: list[DeadJob], values: dict[str, Any]) -> Effects:
     """Delete dead jobs with their attempts."""
     effects = Effects()
     _report_deleted(effects, dead_jobs, _delete_records(DeadJob, dead_jobs))
@@ -259,6 +305,14 @@ MOVE = Action(
     form=MoveForm,
     asks=True,
     statuses=frozenset({JobStatus.SCHEDULED, JobStatus.PENDING}),
+)
+RUN_AGAIN = Action(
+    name="run_again",
+    label=gettext_lazy("Run again"),
+    title=gettext_lazy("Run jobs again, as new jobs"),
+    apply=run_jobs_again,
+    asks=True,
+    statuses=frozenset(ENDED),
 )
 DELETE = Action(
     name="delete",
@@ -300,7 +354,7 @@ def _change_jobs(
 
 
 def _delete_records(model: Any, records: list[Any]) -> set[Any]:
-    """Delete the rows nobody holds and no worker runs; return their ids."""
+    """Delete rows that are neither locked nor running; return their ids."""
     db = get_database()
     rows = model.objects.using(db.alias)
     found = rows.filter(pk__in=[record.pk for record in records]).order_by("pk")
@@ -320,7 +374,7 @@ def _report_deleted(effects: Effects, records: list[Any], deleted: set[Any]) -> 
 
 def _find_holders(ids: list[Any]) -> Iterable[tuple[DeadJob, Job]]:
     staying = DeadJob.objects.filter(pk__in=ids, unique_key__isnull=False)
-    for dead in staying.only("job_type", "unique_key")[:NAMED]:
+    for dead in staying.only("job_type", "unique_key")[:MAX_NAMED]:
         holder = Job.objects.filter(
             job_type=dead.job_type, unique_key=dead.unique_key
         ).first()

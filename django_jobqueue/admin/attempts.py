@@ -1,17 +1,17 @@
-"""The pages of Attempt: what every run that left a trace came to."""
+"""The pages of Attempt: the outcome and the error of every recorded attempt."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.db.models import Q
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from ..models import Attempt
 from . import columns, display
+from .filters import AttemptJobFilter
 from .readonly import ReadOnlyAdmin
 from .search import read_id
 
@@ -25,7 +25,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         columns.SHORT_MESSAGE,
         columns.ATTEMPT_AGE,
     )
-    list_filter = ("outcome",)
+    list_filter = ("outcome", AttemptJobFilter)
     ordering = ("-id",)
     search_fields = ("job_id", "exception_class")
     search_help_text = _("The id of a job, or the whole name of an exception.")
@@ -52,14 +52,9 @@ class AttemptAdmin(ReadOnlyAdmin):
     )
     readonly_fields = ("job", "worker", *columns.list_callables(fieldsets))
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        for word in search_term.split():
-            id = read_id(word)
-            match = Q(exception_class=word) if id is None else Q(job_id=id)
-            queryset = queryset.filter(match)
-        return queryset, False
+    def match_word(self, word: str) -> Q:
+        id = read_id(word)
+        return Q(exception_class=word) if id is None else Q(job_id=id)
 
     @admin.display(description=_("attempt"))
     def name(self, attempt: Attempt) -> str:
@@ -67,7 +62,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("job"))
     def job(self, attempt: Attempt) -> SafeString:
-        # The page of a job that died leads on to the dead one.
+        # The page of a job that died redirects to the dead job.
         return display.link(self.make_url("job_change", attempt.job_id), attempt.job_id)
 
     @admin.display(description=_("worker"))

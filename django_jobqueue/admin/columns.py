@@ -1,4 +1,7 @@
-"""Columns and fields that only show one value of a row, each in a fitting way."""
+"""Columns and fields that show one value of a row.
+
+The pages list them in `list_display` and `fieldsets`; display.py formats the values.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import Model
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
 
 from ..models import Attempt, DeadJob, Job, WorkerHeartbeat
 from ..models.record import JobRecord
@@ -34,7 +38,7 @@ def make_column(model: type[Model], name: str, show: Callable[[Any], Any]) -> Co
     def column(row: Any) -> Any:
         return show(getattr(row, name))
 
-    # The admin makes a CSS class of it, field-<name> or column-<name>.
+    # The admin's CSS class is field-<name> or column-<name>.
     column.__name__ = name
     return column
 
@@ -51,22 +55,26 @@ def make_badge(model: type[Model], name: str) -> Column:
 
 
 def list_callables(fieldsets: Any) -> list[Any]:
-    """Return the columns among fieldsets: `readonly_fields` has to name them."""
+    """Return the columns used in fieldsets; `readonly_fields` must list them."""
     return [field for field in flatten_fieldsets(fieldsets) if callable(field)]
 
 
 def add_error(badge: SafeString, record: JobRecord) -> SafeString:
-    """Return a badge with the beginning of the job's error, if it has one."""
+    """Return a badge with the start of the job's error below it, if it has one."""
     if not record.error:
         return badge
     return add_small(badge, show_text(record.error, limit=120))
+
+
+def _show_id(id: Any) -> str:
+    return show_text(None if id is None else str(id))
 
 
 def _show_short(text: str) -> str:
     return show_text(text, limit=80)
 
 
-# Of both Job and DeadJob.
+# Columns of both Job and DeadJob.
 JOB_TYPE = make_column(Job, "job_type", show_text)
 QUEUE = make_column(Job, "queue", show_text)
 UNIQUE_KEY = make_column(Job, "unique_key", show_text)
@@ -88,6 +96,8 @@ STATUS = make_badge(Job, "status")
 RESULT = make_column(Job, "result", show_json)
 FINISHED = make_column(Job, "finished_at", show_moment)
 PRUNE_AT = make_column(Job, "prune_at", show_moment)
+WORKER_ID = make_column(Job, "worker_id", _show_id)
+FINISHED_BY = make_column(Job, "finished_by", _show_id)
 CANCEL_REQUESTED = make_column(Job, "cancel_requested_at", show_moment)
 
 REASON = make_badge(DeadJob, "reason")
@@ -103,7 +113,16 @@ ATTEMPT_STARTED = make_column(Attempt, "started_at", show_moment)
 ATTEMPT_FINISHED = make_column(Attempt, "finished_at", show_moment)
 ATTEMPT_AGE = make_column(Attempt, "finished_at", show_age)
 
+WORKER_NAME = make_column(WorkerHeartbeat, "name", show_text)
+HOST = make_column(WorkerHeartbeat, "host", show_text)
+VERSION = make_column(WorkerHeartbeat, "version", show_text)
 WORKER_STARTED = make_column(WorkerHeartbeat, "started_at", show_moment)
 BEATING_SINCE = make_column(WorkerHeartbeat, "beating_since", show_moment)
 LAST_SEEN = make_column(WorkerHeartbeat, "last_seen_at", show_moment)
 LAST_SEEN_AGE = make_column(WorkerHeartbeat, "last_seen_at", show_age)
+
+# A fieldset that live and dead jobs share.
+PLACE_IN_QUEUE = (
+    _("Place in the queue"),
+    {"fields": (QUEUE, "priority", UNIQUE_KEY, CONCURRENCY_KEY, TAGS, META)},
+)

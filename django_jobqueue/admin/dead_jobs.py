@@ -1,4 +1,4 @@
-"""The pages of DeadJob: the dead letters, why each is there, and the way back."""
+"""The pages of DeadJob: why each job died, and the action that requeues it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ..models import DeadJob, Job
 from . import columns, display
 from .actions import DELETE_DEAD, REQUEUE
-from .filters import JobTypeFilter, QueueFilter
+from .filters import ErrorFilter, JobTypeFilter, QueueFilter
 from .outlook import describe_attempts, describe_dead
 from .records import RecordAdmin, describe_all_attempts
 
@@ -26,7 +26,7 @@ class DeadJobAdmin(RecordAdmin):
         "attempt_count",
         columns.DIED_AGE,
     )
-    list_filter = ("reason", QueueFilter, JobTypeFilter)
+    list_filter = ("reason", QueueFilter, JobTypeFilter, ErrorFilter)
     ordering = ("-died_at",)
     actions = ("requeue", "delete_selected")
     record_actions = (REQUEUE,)
@@ -46,19 +46,7 @@ class DeadJobAdmin(RecordAdmin):
             },
         ),
         (_("Call"), {"fields": (columns.JOB_TYPE, columns.PAYLOAD, columns.ARGS)}),
-        (
-            _("Place in the queue"),
-            {
-                "fields": (
-                    columns.QUEUE,
-                    "priority",
-                    columns.UNIQUE_KEY,
-                    columns.CONCURRENCY_KEY,
-                    columns.TAGS,
-                    columns.META,
-                )
-            },
-        ),
+        columns.PLACE_IN_QUEUE,
         (
             _("Times"),
             {
@@ -138,7 +126,7 @@ class DeadJobAdmin(RecordAdmin):
         if not dead_job.fingerprint:
             return display.EMPTY
         url = self.make_url("deadjob_changelist", fingerprint=dead_job.fingerprint)
-        return display.link(url, _("All dead jobs that died of it"))
+        return display.link(url, _("All dead jobs with this error"))
 
     @admin.display(description=_("attempts"))
     def attempt_total(self, dead_job: DeadJob) -> str:

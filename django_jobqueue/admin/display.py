@@ -1,6 +1,6 @@
-"""How values look on the pages: escaped, readable, never by colour alone.
+"""Formatting of values for the pages: escaped, and readable without colour.
 
-Every function takes what the database may hold, not only what the package writes there,
+Every function accepts whatever the column can hold, not only what this package writes,
 and returns text or safe HTML without inline styles or scripts.
 """
 
@@ -19,11 +19,11 @@ from django.utils.translation import gettext as _
 from ..states import AttemptOutcome, DeadReason, JobStatus, WorkerState
 
 EMPTY = "–"
-# A page stays usable in a browser; MAX_PAYLOAD_BYTES alone would allow a megabyte.
-LONGEST = 100_000
+# MAX_PAYLOAD_BYTES alone would allow a megabyte, too much for a page.
+MAX_CHARACTERS = 100_000
 
 STALE = "stale"
-# Of every word that gets a badge: its mark, and the tone that admin.css colours.
+# The symbol and the CSS class (see admin.css) of each value that is shown as a badge.
 _BADGES: dict[str, tuple[str, str]] = {
     JobStatus.SCHEDULED: ("◷", "wait"),
     JobStatus.PENDING: ("…", "wait"),
@@ -47,7 +47,7 @@ _BADGES: dict[str, tuple[str, str]] = {
 
 
 def show_badge(value: str, label: object) -> SafeString:
-    """Return a word with its mark."""
+    """Return a label with its symbol."""
     mark, tone = _BADGES.get(value, ("?", "quiet"))
     return format_html(
         '<span class="jobqueue-badge jobqueue-{}">'
@@ -78,7 +78,7 @@ def describe_duration(duration: timedelta) -> str:
 
 
 def describe_age(moment: datetime) -> str:
-    """Return how long ago a moment was, or in how long it will be."""
+    """Return how long ago a moment was, or how far ahead it is."""
     age = timezone.now() - moment
     if age < timedelta():
         return _("in %(duration)s") % {"duration": describe_duration(-age)}
@@ -86,7 +86,7 @@ def describe_age(moment: datetime) -> str:
 
 
 def show_moment(moment: datetime | None) -> SafeString | str:
-    """Return a moment to the second, and its age."""
+    """Return a moment to the second, with its age."""
     if moment is None:
         return EMPTY
     return format_html(
@@ -109,8 +109,20 @@ def show_age(moment: datetime | None) -> SafeString | str:
     )
 
 
-def show_text(text: str | None, *, limit: int = LONGEST) -> str:
-    """Return one line of text as it is, to be escaped by the page."""
+def show_waiting(since: datetime | None) -> SafeString | str:
+    """Return for how long something has waited, for a narrow column."""
+    if since is None:
+        return EMPTY
+    return format_html(
+        '<time class="jobqueue-short" datetime="{}" title="{}">{}</time>',
+        since.isoformat(),
+        _describe_moment(since),
+        describe_duration(timezone.now() - since),
+    )
+
+
+def show_text(text: str | None, *, limit: int = MAX_CHARACTERS) -> str:
+    """Return one line of text; the template escapes it."""
     return cut(escape_invisible(text or ""), limit) or EMPTY
 
 
@@ -118,19 +130,19 @@ def show_block(text: str) -> SafeString | str:
     """Return text of several lines, such as a traceback."""
     if not text:
         return EMPTY
-    shown = cut(escape_invisible(text), LONGEST)
+    shown = cut(escape_invisible(text), MAX_CHARACTERS)
     return format_html('<pre class="jobqueue-block" tabindex="0">{}</pre>', shown)
 
 
 def show_json(value: Any) -> SafeString | str:
-    """Return JSON with one entry a line."""
+    """Return JSON with one entry per line."""
     if value is None or value in ({}, []):
         return EMPTY
     return show_block(dump_json(value))
 
 
 def show_tags(tags: Any) -> SafeString | str:
-    """Return a list of texts; anything else is shown as the JSON it is."""
+    """Return a list of texts as tags; any other value as JSON."""
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         return show_json(tags)
     return (
@@ -144,7 +156,7 @@ def show_tags(tags: Any) -> SafeString | str:
 
 
 def show_progress(progress: Any) -> SafeString | str:
-    """Return {"fraction", "note"} as a bar; anything else as the JSON it is."""
+    """Return {"fraction", "note"} as a bar; any other value as JSON."""
     if not isinstance(progress, dict) or not _is_fraction(progress.get("fraction")):
         return show_json(progress)
     fraction = float(progress["fraction"])
@@ -165,27 +177,27 @@ def describe_bytes(count: int) -> str:
 
 
 def dump_json(value: Any) -> str:
-    """Return JSON as readable text, whatever it holds."""
+    """Return JSON as indented text; deep nesting is returned on one line."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False)
     except RecursionError:
-        # The indenting encoder is the one written in Python.
+        # Only the indenting encoder is written in Python and recurses there.
         return json.dumps(value, ensure_ascii=False)
 
 
 def escape_invisible(text: str) -> str:
-    """Write out what a browser would not show or would use to reorder the line.
+    """Replace characters that are invisible or reorder a line by escapes.
 
-    Controls, bidirectional marks, zero-width characters, and lone surrogates, which no
-    response could encode. Line breaks and tabs stay.
+    Control characters, bidirectional marks, zero-width characters, and lone surrogates,
+    which a response cannot encode. Line breaks and tabs stay.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_write_out, text))
+    return "".join(map(_escape_character, text))
 
 
 def cut(text: str, limit: int) -> str:
-    """Return text of at most `limit` characters, and say so if it was longer."""
+    """Return text of at most `limit` characters, with a note if it was longer."""
     if len(text) <= limit:
         return text
     if limit < 1000:
@@ -200,12 +212,12 @@ def link(url: str, text: object) -> SafeString:
 
 
 def add_small(shown: SafeString, text: object) -> SafeString:
-    """Return something with a line of small text below it."""
+    """Return HTML with a line of small text below it."""
     return format_html('{} <span class="jobqueue-small">{}</span>', shown, text)
 
 
 def keep_together(text: str) -> SafeString:
-    """Return text that a narrow column does not break."""
+    """Return text that is not wrapped in a narrow column."""
     return format_html('<span class="jobqueue-short">{}</span>', text)
 
 
@@ -213,7 +225,7 @@ def _describe_moment(moment: datetime) -> str:
     try:
         return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
     except (OverflowError, ValueError):
-        # The last day of the year 9999 has no local time in half of the world.
+        # The local time would lie outside the years 1 to 9999.
         return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S %Z}"
 
 
@@ -222,7 +234,7 @@ def _is_fraction(value: Any) -> bool:
     return is_number and 0 <= value <= 1
 
 
-def _write_out(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character)[0] != "C":
         return character
     code = ord(character)

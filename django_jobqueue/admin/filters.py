@@ -1,4 +1,4 @@
-"""The filters of the lists. None of them asks the table of jobs for its choices."""
+"""The filters of the lists. Their choices never come from the table of jobs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Queue, WorkerHeartbeat
+from ..models import DeadJob, Queue, WorkerHeartbeat
 from ..options import get_options
 from ..registry import all_handlers
 from ..states import JobStatus, WorkerState
-from .display import STALE
+from .display import STALE, cut, escape_invisible
+from .search import read_id
 
 # More than a person reads; the search finds the others.
-CHOICES = 200
+MAX_CHOICES = 200
 
 
 class StatusFilter(admin.SimpleListFilter):
-    """By status, in words that a partial index answers where there is one."""
+    """By status, as a condition that a partial index covers where there is one."""
 
     title = _("status")
     parameter_name = "status"
@@ -37,46 +38,52 @@ class StatusFilter(admin.SimpleListFilter):
             case None:
                 return queryset
             case JobStatus.RUNNING:
-                # Running jobs and no others have an owner, and the owner is indexed.
+                # Only running jobs have an owner, and the owner is indexed.
                 return queryset.filter(
                     status=JobStatus.RUNNING, worker_id__isnull=False
                 )
             case status:
-                return queryset.filter(status=_without_nul(status))
+                return queryset.filter(status=status)
 
 
-class QueueFilter(admin.SimpleListFilter):
-    """By queue: those workers have met, and those that handlers name."""
+class _NameFilter(admin.SimpleListFilter):
+    """By a column of names; a name that is not listed can be given in the URL."""
 
-    title = _("queue")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        return _list_choices(list_queues(), self.value())
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
-        name = self.value()
-        return queryset if name is None else queryset.filter(queue=_without_nul(name))
-
-
-class JobTypeFilter(admin.SimpleListFilter):
-    """By job type: the handlers this process knows."""
-
-    title = _("job type")
-    parameter_name = "job_type"
+    def list_names(self) -> Iterable[str]:
+        raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        return _list_choices(all_handlers(), self.value())
+        return _list_choices(self.list_names(), self.value())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         name = self.value()
         if name is None:
             return queryset
-        return queryset.filter(job_type=_without_nul(name))
+        return queryset.filter(**{str(self.parameter_name): name})
+
+
+class QueueFilter(_NameFilter):
+    """By queue: the Queue table and the queues that handlers declare."""
+
+    title = _("queue")
+    parameter_name = "queue"
+
+    def list_names(self) -> Iterable[str]:
+        return list_queues()
+
+
+class JobTypeFilter(_NameFilter):
+    """By job type: the handlers registered in this process."""
+
+    title = _("job type")
+    parameter_name = "job_type"
+
+    def list_names(self) -> Iterable[str]:
+        return all_handlers()
 
 
 class CreatedFilter(admin.SimpleListFilter):
-    """By age, read from the ids: they begin with their time, and are indexed."""
+    """By age, read from the ids: a UUIDv7 starts with its time and is indexed."""
 
     title = _("created")
     parameter_name = "created"
@@ -106,24 +113,53 @@ class WorkerFilter(admin.SimpleListFilter):
     parameter_name = "worker_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
-        workers = WorkerHeartbeat.objects.order_by("host", "pid")[:CHOICES]
-        names = {str(worker.pk): str(worker) for worker in workers}
+        names: dict[str, str] = {}
+        if request.user.has_perm("jobqueue.view_workerheartbeat"):
+            workers = WorkerHeartbeat.objects.order_by("host", "pid")[:MAX_CHOICES]
+            names = {str(row.pk): escape_invisible(str(row)) for row in workers}
         if (value := self.value()) is not None:
-            names.setdefault(value, value)
+            names.setdefault(value, escape_invisible(value))
         return names.items()
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        return _filter_by_id(queryset, "worker_id", self.value())
+
+
+class ErrorFilter(admin.SimpleListFilter):
+    """Dead jobs of one error. Offered only while chosen, by a link or a bookmark."""
+
+    title = _("error")
+    parameter_name = "fingerprint"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        fingerprint = self.value()
+        if fingerprint is None:
+            return []
+        rows = DeadJob.objects.filter(fingerprint=fingerprint).order_by("-died_at")
+        error = rows.values_list("error", flat=True).first()
+        return [(fingerprint, cut(escape_invisible(error or fingerprint), 120))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         value = self.value()
-        if value is None:
-            return queryset
-        try:
-            return queryset.filter(worker_id=UUID(value))
-        except ValueError:
-            return queryset.none()
+        return queryset if value is None else queryset.filter(fingerprint=value)
 
 
-class LifeFilter(admin.SimpleListFilter):
-    """Workers by state, those not heard of lately apart."""
+class AttemptJobFilter(admin.SimpleListFilter):
+    """Attempts of one job. Offered only while chosen, by a link or a bookmark."""
+
+    title = _("job")
+    parameter_name = "job_id"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[Any]:
+        value = self.value()
+        return [] if value is None else [(value, escape_invisible(value))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        return _filter_by_id(queryset, "job_id", self.value())
+
+
+class WorkerStateFilter(admin.SimpleListFilter):
+    """Workers by state; stale ones are separate."""
 
     title = _("state")
     parameter_name = "state"
@@ -138,18 +174,18 @@ class LifeFilter(admin.SimpleListFilter):
         limit = timezone.now() - get_options().heartbeat_ttl
         if value == STALE:
             return queryset.filter(last_seen_at__lt=limit)
-        return queryset.filter(last_seen_at__gte=limit, state=_without_nul(value))
+        return queryset.filter(last_seen_at__gte=limit, state=value)
 
 
 def list_queues() -> list[str]:
-    """Return the queues there are, by name."""
-    met = Queue.objects.order_by("name").values_list("name", flat=True)[:CHOICES]
-    named = {handler.queue for handler in all_handlers().values()}
-    return sorted({*met, *named})
+    """Return the names of the queues that the Queue table or a handler has."""
+    rows = Queue.objects.order_by("name").values_list("name", flat=True)[:MAX_CHOICES]
+    declared = {handler.queue for handler in all_handlers().values()}
+    return sorted({*rows, *declared})
 
 
 def make_lowest_id(moment: datetime) -> UUID:
-    """Return the lowest id that a job made at this moment could have."""
+    """Return the lowest UUIDv7 of this moment."""
     milliseconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
         milliseconds=1
     )
@@ -157,12 +193,14 @@ def make_lowest_id(moment: datetime) -> UUID:
 
 
 def _list_choices(names: Iterable[str], chosen: str | None) -> list[tuple[str, str]]:
-    shown = list(names)[:CHOICES]
+    shown = list(names)[:MAX_CHOICES]
     if chosen is not None and chosen not in shown:
         shown.append(chosen)
-    return [(name, name) for name in shown]
+    return [(name, escape_invisible(name)) for name in shown]
 
 
-def _without_nul(value: str) -> str:
-    """PostgreSQL refuses a NUL in a text, and no row has one."""
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+def _filter_by_id(queryset: QuerySet[Any], column: str, value: str | None) -> Any:
+    if value is None:
+        return queryset
+    id = read_id(value)
+    return queryset.none() if id is None else queryset.filter(**{column: id})

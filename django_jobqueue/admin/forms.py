@@ -1,4 +1,4 @@
-"""The forms of the actions that ask something before they act."""
+"""The forms of actions that need input or confirmation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..exceptions import InvalidOption
 from ..joboptions import MAX_PRIORITY, MIN_PRIORITY
 from ..options import check_queue_name
 
-FARTHEST = timedelta(days=36_500)
-UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
+MAX_DISTANCE = timedelta(days=36_500)
+UNIT_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
 
 
 class ConfirmForm(forms.Form):
-    """Asks nothing but whether."""
+    """A confirmation without input."""
 
 
 class RescheduleForm(forms.Form):
@@ -27,7 +27,7 @@ class RescheduleForm(forms.Form):
     run_at = forms.DateTimeField(
         label=_("Run at"),
         required=False,
-        help_text=_("In the time zone of this site. A time that has passed: at once."),
+        help_text=_("In the time zone of this site. A time in the past means now."),
         widget=forms.DateTimeInput(
             attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"
         ),
@@ -51,7 +51,7 @@ class RescheduleForm(forms.Form):
 
     def clean_run_at(self) -> Any:
         run_at = self.cleaned_data["run_at"]
-        if run_at is not None and abs(run_at - timezone.now()) > FARTHEST:
+        if run_at is not None and abs(run_at - timezone.now()) > MAX_DISTANCE:
             raise forms.ValidationError(_("That is more than 100 years away."))
         return run_at
 
@@ -64,8 +64,8 @@ class RescheduleForm(forms.Form):
             raise forms.ValidationError(_("Give either a time or a delay."))
         if delay is None:
             return {**values, "when": {"run_at": run_at}}
-        seconds = delay * UNITS[values["unit"]]
-        if seconds > FARTHEST.total_seconds():
+        seconds = delay * UNIT_SECONDS[values["unit"]]
+        if seconds > MAX_DISTANCE.total_seconds():
             raise forms.ValidationError(_("That is more than 100 years away."))
         return {**values, "when": {"delay": timedelta(seconds=seconds)}}
 
@@ -77,7 +77,7 @@ class MoveForm(forms.Form):
         label=_("Queue"),
         required=False,
         max_length=64,
-        help_text=_("Left empty: as it is."),
+        help_text=_("Leave it empty to keep the queue."),
         widget=forms.TextInput(
             attrs={"list": "jobqueue-queues", "autocomplete": "off"}
         ),
@@ -87,7 +87,7 @@ class MoveForm(forms.Form):
         required=False,
         min_value=MIN_PRIORITY,
         max_value=MAX_PRIORITY,
-        help_text=_("From -100 to 100, higher runs first. Left empty: as it is."),
+        help_text=_("From -100 to 100, higher runs first. Leave it empty to keep it."),
     )
 
     def clean_queue(self) -> str | None:
@@ -114,7 +114,7 @@ class MoveForm(forms.Form):
 
 
 class RequeueForm(forms.Form):
-    """Whether the attempts made so far still count."""
+    """Whether the attempts so far still count."""
 
     attempts = forms.ChoiceField(
         label=_("Attempts"),

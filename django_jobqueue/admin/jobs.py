@@ -1,4 +1,4 @@
-"""The pages of Job: the list, one job, and what may be done to it."""
+"""The pages of Job: the list, the page of one job, and the actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import DeadJob, Job
 from . import columns, display
-from .actions import CANCEL, DELETE, MOVE, RESCHEDULE, RUN
+from .actions import CANCEL, DELETE, MOVE, RESCHEDULE, RUN, RUN_AGAIN
 from .filters import (
     CreatedFilter,
     JobTypeFilter,
@@ -40,10 +40,10 @@ class JobAdmin(RecordAdmin):
         CreatedFilter,
         WorkerFilter,
     )
-    # UUIDv7: the newest first, by the primary key.
+    # Ids are UUIDv7: the primary key has the newest first.
     ordering = ("-id",)
-    actions = ("cancel", "run", "reschedule", "move", "delete_selected")
-    record_actions = (CANCEL, RUN, RESCHEDULE, MOVE)
+    actions = ("cancel", "run", "reschedule", "move", "run_again", "delete_selected")
+    record_actions = (CANCEL, RUN, RESCHEDULE, MOVE, RUN_AGAIN)
     other_model = DeadJob
     acted_on = (
         "job_type",
@@ -78,19 +78,7 @@ class JobAdmin(RecordAdmin):
                 )
             },
         ),
-        (
-            _("Place in the queue"),
-            {
-                "fields": (
-                    columns.QUEUE,
-                    "priority",
-                    columns.UNIQUE_KEY,
-                    columns.CONCURRENCY_KEY,
-                    columns.TAGS,
-                    columns.META,
-                )
-            },
-        ),
+        columns.PLACE_IN_QUEUE,
         (
             _("Times"),
             {
@@ -152,6 +140,9 @@ class JobAdmin(RecordAdmin):
     def has_move_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("jobqueue.move_job")
 
+    def has_run_again_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("jobqueue.add_job")
+
     @admin.action(description=_("Cancel"), permissions=["cancel"])
     def cancel(self, request: HttpRequest, rows: QuerySet[Job]) -> HttpResponse | None:
         return self.act_on_list(request, rows, CANCEL)
@@ -171,6 +162,12 @@ class JobAdmin(RecordAdmin):
     )
     def move(self, request: HttpRequest, rows: QuerySet[Job]) -> HttpResponse | None:
         return self.act_on_list(request, rows, MOVE)
+
+    @admin.action(description=_("Run again…"), permissions=["run_again"])
+    def run_again(
+        self, request: HttpRequest, rows: QuerySet[Job]
+    ) -> HttpResponse | None:
+        return self.act_on_list(request, rows, RUN_AGAIN)
 
     @admin.action(description=_("Delete…"), permissions=["delete"])
     def delete_selected(

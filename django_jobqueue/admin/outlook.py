@@ -1,4 +1,4 @@
-"""What happens next to a job: a sentence for its page, a few words for the list."""
+"""What happens next to a job: a sentence for its page, a short text for the list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .display import EMPTY, describe_age, describe_duration
 
 
 def describe_next(job: Job) -> str:
-    """Return what happens next; asks for the workers that could do it."""
+    """Return what happens next to a job. Reads the workers."""
     match job.status:
         case JobStatus.SCHEDULED:
             return _describe_scheduled(job)
@@ -24,21 +24,20 @@ def describe_next(job: Job) -> str:
         case JobStatus.RUNNING:
             return _describe_running(job)
         case JobStatus.BLOCKED:
-            return _("Waits until what it depends on lets it go.")
+            return _("Blocked until its dependencies allow it to run.")
         case _:
             return _describe_ended(job)
 
 
 def describe_dead(dead_job: DeadJob) -> str:
-    """Return why it lies in the dead letters, and for how long."""
-    return _(
-        "In the dead letters: %(reason)s. Stays there until someone requeues or "
-        "deletes it."
-    ) % {"reason": dead_job.get_reason_display()}
+    """Return why the job is dead, and how it can run again."""
+    return _("Dead: %(reason)s. Does not run again unless it is requeued.") % {
+        "reason": dead_job.get_reason_display()
+    }
 
 
 def describe_shortly(job: Job) -> str:
-    """Return how long the job waits, runs or took; asks for nothing."""
+    """Return how long the job waits, runs or took. Reads nothing."""
     now = timezone.now()
     match job.status:
         case JobStatus.SCHEDULED if job.run_at > now:
@@ -46,9 +45,9 @@ def describe_shortly(job: Job) -> str:
         case JobStatus.SCHEDULED:
             return _("due")
         case JobStatus.PENDING:
-            return _("waits %(duration)s") % {"duration": _since(job.run_at)}
+            return _("waiting %(duration)s") % {"duration": _since(job.run_at)}
         case JobStatus.RUNNING if job.claimed_at is not None:
-            return _("runs %(duration)s") % {"duration": _since(job.claimed_at)}
+            return _("running %(duration)s") % {"duration": _since(job.claimed_at)}
         case _ if job.status in ENDED and job.started_at and job.finished_at:
             taken = describe_duration(job.finished_at - job.started_at)
             return _("took %(duration)s") % {"duration": taken}
@@ -57,12 +56,12 @@ def describe_shortly(job: Job) -> str:
 
 
 def describe_attempts(record: JobRecord) -> str:
-    """Return how many attempts were made of how many."""
+    """Return the attempts made and the most attempts."""
     return f"{record.attempts} / {record.most_attempts}"
 
 
 def is_stale(worker: WorkerHeartbeat) -> bool:
-    """Say whether the worker was not heard of for longer than HEARTBEAT_TTL."""
+    """Return whether the last heartbeat is older than HEARTBEAT_TTL."""
     return timezone.now() - worker.last_seen_at > get_options().heartbeat_ttl
 
 
@@ -74,7 +73,7 @@ def _describe_scheduled(job: Job) -> str:
         "queue": job.queue,
     }
     if job.run_at <= timezone.now():
-        return _("Is due; the next worker that looks makes it pending.")
+        return _("Due; the next worker that polls makes it pending.")
     if job.attempts:
         return (
             _("Retries %(when)s: attempt %(attempt)d of %(most)d, queue %(queue)s.")
@@ -90,14 +89,12 @@ def _describe_pending(job: Job) -> str:
     if not any(worker.serves(job.queue) for worker in alive):
         return (
             _(
-                "Has waited for %(duration)s in queue %(queue)s; no live worker serves "
+                "Waiting for %(duration)s in queue %(queue)s; no live worker serves "
                 "that queue."
             )
             % values
         )
-    return (
-        _("Has waited for %(duration)s in queue %(queue)s for a free worker.") % values
-    )
+    return _("Waiting for %(duration)s in queue %(queue)s for a free worker.") % values
 
 
 def _describe_running(job: Job) -> str:
@@ -105,13 +102,14 @@ def _describe_running(job: Job) -> str:
     if worker is None or is_stale(worker):
         seen = _("unknown") if worker is None else describe_age(worker.last_seen_at)
         return _(
-            "Its worker was last heard of %(seen)s; another worker will rescue the job."
+            "The last heartbeat of its worker: %(seen)s. Another worker will rescue "
+            "the job."
         ) % {"seen": seen}
     if job.cancel_requested_at is not None:
-        return _("Was asked to stop %(when)s.") % {
+        return _("Asked to stop %(when)s.") % {
             "when": describe_age(job.cancel_requested_at)
         }
-    return _("Has run for %(duration)s, attempt %(attempt)d of %(most)d.") % {
+    return _("Running for %(duration)s, attempt %(attempt)d of %(most)d.") % {
         "duration": _since(job.claimed_at or job.run_at),
         "attempt": job.attempts,
         "most": job.most_attempts,
@@ -120,10 +118,10 @@ def _describe_running(job: Job) -> str:
 
 def _describe_ended(job: Job) -> str:
     if job.prune_at is None:
-        return _("Has ended; is kept until someone deletes it.")
+        return _("Ended; kept until it is deleted by hand.")
     if job.prune_at <= timezone.now():
-        return _("Has ended; is deleted when a worker next prunes.")
-    return _("Has ended; is deleted %(when)s.") % {"when": describe_age(job.prune_at)}
+        return _("Ended; deleted at the next prune.")
+    return _("Ended; deleted %(when)s.") % {"when": describe_age(job.prune_at)}
 
 
 def _since(moment: datetime) -> str:

@@ -1,7 +1,7 @@
 """RecordAdmin: what the pages of jobs and of dead jobs have in common.
 
-Actions from the list and from the page of one job pass the same way: permission, page
-that asks (for a form, or for all that match), batches, LogEntry, messages.
+Actions from the list and from the page of one job take the same steps: permission,
+confirmation page (for a form, or for all rows that match), batches, LogEntry, messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -32,20 +32,20 @@ from django.utils.translation import gettext as _
 from ..models import Attempt, DeadJob, Job
 from ..models.record import JobRecord
 from . import display
-from .actions import NAMED, REPORTS, Action, Effects
+from .actions import MAX_NAMED, REPORTS, Action, Effects
 from .filters import list_queues
 from .outlook import describe_attempts
 from .paging import count_capped
-from .readonly import ReadOnlyAdmin
-from .search import HELP, read_id, search_records
+from .readonly import NamedRow, ReadOnlyAdmin
+from .search import HELP, match_record, read_id
 
-BATCH = 500
-# Seconds after which a request ends with the batch it is at, and says so.
-BUDGET = 20.0
-# Jobs named on a page that asks, attempts shown on the page of a job.
-SAMPLE = 10
-SHOWN_ATTEMPTS = 50
-HISTORY = 100
+BATCH_SIZE = 500
+# After this time an action ends with the current batch and shows a message.
+MAX_ACTION_SECONDS = 20.0
+# Jobs named on a confirmation page, attempts shown on the page of a job.
+MAX_SAMPLE = 10
+MAX_ATTEMPTS_SHOWN = 50
+HISTORY_PAGE_SIZE = 100
 
 
 class RecordAdmin(ReadOnlyAdmin):
@@ -53,15 +53,15 @@ class RecordAdmin(ReadOnlyAdmin):
     search_fields: ClassVar[Any] = ("id", "job_type", "queue", "unique_key")
     search_help_text = HELP
     record_actions: ClassVar[tuple[Action, ...]] = ()
-    # Enough to act on a row and to name it; not its payload.
+    # The columns that actions and names of rows need; not the payload.
     acted_on: ClassVar[tuple[str, ...]] = ("job_type", "queue")
-    # The column behind each field of the page that is not one itself.
+    # The column behind each field of the page that has another name.
     sources: ClassVar[dict[str, str]] = {
         "worker": "worker_id",
         "finisher": "finished_by",
         "same_error": "fingerprint",
     }
-    # Where else a job of this id may lie.
+    # The other table that may hold a job of this id.
     other_model: ClassVar[type[JobRecord]]
     unseen_in_list: ClassVar[tuple[str, ...]] = (
         "payload",
@@ -73,10 +73,8 @@ class RecordAdmin(ReadOnlyAdmin):
         "concurrency_key",
     )
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        return search_records(queryset, search_term), False
+    def match_word(self, word: str) -> Q:
+        return match_record(word)
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -89,7 +87,7 @@ class RecordAdmin(ReadOnlyAdmin):
         ] + super().get_urls()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leave out what this job does not have: most have little of all there is."""
+        """Leave out fields that are empty: most jobs fill few of them."""
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None:
             return fieldsets
@@ -106,17 +104,19 @@ class RecordAdmin(ReadOnlyAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         record = self.get_object(request, unquote(object_id))
-        if record is None:
-            if (moved := self._find_moved(object_id)) is not None:
-                return HttpResponseRedirect(moved)
+        if record is None and (moved := self._find_moved(request, object_id)):
+            return HttpResponseRedirect(moved)
+        if record is None or not self.has_view_permission(request):
             return super().change_view(request, object_id, form_url, extra_context)
         may_see_attempts = request.user.has_perm("jobqueue.view_attempt")
         context = {
             "record_buttons": list(self._list_buttons(request, record)),
             "may_see_attempts": may_see_attempts,
-            "attempts": self._show_attempts(record) if may_see_attempts else [],
+            "attempts": self._show_attempts(request, record)
+            if may_see_attempts
+            else [],
             "attempts_url": self.make_url("attempt_changelist", job_id=record.pk),
-            "attempts_shown": SHOWN_ATTEMPTS,
+            "attempts_shown": MAX_ATTEMPTS_SHOWN,
             **(extra_context or {}),
         }
         return super().change_view(request, object_id, form_url, context)
@@ -127,27 +127,41 @@ class RecordAdmin(ReadOnlyAdmin):
         object_id: str,
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show what was done to the job, alive and dead."""
+        """Show the actions on the job, as a live and as a dead job."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         types = ContentType.objects.get_for_models(Job, DeadJob).values()
         entries = LogEntry.objects.filter(
             object_id=str(read_id(unquote(object_id))), content_type__in=types
         )
         paginator = Paginator(
-            entries.select_related("user").order_by("action_time"), HISTORY
+            entries.select_related("user").order_by("action_time"), HISTORY_PAGE_SIZE
         )
         page = paginator.get_page(request.GET.get(PAGE_VAR, 1))
         context = {
             "action_list": page,
             "page_range": paginator.get_elided_page_range(page.number),
-            "pagination_required": paginator.count > HISTORY,
+            "pagination_required": paginator.count > HISTORY_PAGE_SIZE,
             **(extra_context or {}),
         }
         return super().history_view(request, object_id, context)
 
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **options: Any
+    ) -> HttpResponse | None:
+        """Ignore chosen rows whose id is not a UUID: Django would fail on them."""
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        ids = [text for text in chosen if read_id(text) is not None]
+        if ids != chosen:
+            values = request.POST.copy()
+            values.setlist(ACTION_CHECKBOX_NAME, ids)
+            request.POST = values  # type: ignore[assignment]
+        return super().response_action(request, queryset, *args, **options)
+
     def act_on_list(
         self, request: HttpRequest, rows: QuerySet[Any], action: Action
     ) -> HttpResponse | None:
-        """Do something to the chosen rows, or show the page that asks first."""
+        """Apply an action to the chosen rows, or show the confirmation page."""
         across = _is_across(request)
         if across and action.statuses is not None:
             rows = rows.filter(status__in=action.statuses)
@@ -162,13 +176,13 @@ class RecordAdmin(ReadOnlyAdmin):
     def act_on_one(
         self, request: HttpRequest, object_id: str, action: Action
     ) -> HttpResponse:
-        """Do something to one job, by POST, or show the page that asks first."""
-        page = self.make_url(f"{self.opts.model_name}_change", unquote(object_id))
-        record = self.get_object(request, unquote(object_id))
+        """Apply an action to one job by POST, or show the confirmation page."""
         if not self._may(request, action):
             raise PermissionDenied
+        page = self.make_url(f"{self.opts.model_name}_change", unquote(object_id))
+        record = self.get_object(request, unquote(object_id))
         if record is None:
-            # Its page knows whether it has moved.
+            # The job's page redirects to the other table if the job is there.
             return HttpResponseRedirect(page)
         is_confirmed = request.method == "POST" and "confirmed" in request.POST
         form = action.form(request.POST if is_confirmed else None)
@@ -176,7 +190,8 @@ class RecordAdmin(ReadOnlyAdmin):
         if not is_confirmed or not form.is_valid():
             return self._ask(request, action, form, rows=rows, record=record)
         counts = self._apply(request, rows, action, form.cleaned_data)
-        if counts["deleted"]:
+        is_out_of_sight = counts["requeued"] and not self._may_view_other(request)
+        if counts["deleted"] or is_out_of_sight:
             page = self.make_url(f"{self.opts.model_name}_changelist")
         return HttpResponseRedirect(self._keep_filters(request, page))
 
@@ -209,11 +224,17 @@ class RecordAdmin(ReadOnlyAdmin):
                 url = self._keep_filters(request, self.make_url(name, record.pk))
                 yield {"label": action.label, "url": url, "asks": action.asks}
 
-    def _show_attempts(self, record: JobRecord) -> list[dict[str, Any]]:
+    def _show_attempts(
+        self, request: HttpRequest, record: JobRecord
+    ) -> list[dict[str, Any]]:
         rows = Attempt.objects.filter(job_id=record.pk).order_by("-lease_token")
-        return [self._show_attempt(attempt) for attempt in rows[:SHOWN_ATTEMPTS]]
+        is_linked = request.user.has_perm("jobqueue.view_workerheartbeat")
+        return [
+            self._show_attempt(attempt, is_linked=is_linked)
+            for attempt in rows[:MAX_ATTEMPTS_SHOWN]
+        ]
 
-    def _show_attempt(self, attempt: Attempt) -> dict[str, Any]:
+    def _show_attempt(self, attempt: Attempt, *, is_linked: bool) -> dict[str, Any]:
         taken = None
         if attempt.started_at is not None:
             taken = display.describe_duration(attempt.finished_at - attempt.started_at)
@@ -225,8 +246,9 @@ class RecordAdmin(ReadOnlyAdmin):
             ),
             "finished": display.show_moment(attempt.finished_at),
             "taken": taken,
-            "worker_url": attempt.worker_id
-            and self.make_url("workerheartbeat_change", attempt.worker_id),
+            "worker_url": self.make_url("workerheartbeat_change", attempt.worker_id)
+            if is_linked and attempt.worker_id
+            else None,
             "worker": attempt.worker_id,
             "error": display.show_text(error) if error else "",
             "traceback": attempt.traceback and display.show_block(attempt.traceback),
@@ -241,9 +263,9 @@ class RecordAdmin(ReadOnlyAdmin):
         rows: QuerySet[Any],
         record: JobRecord | None = None,
     ) -> HttpResponse:
-        """Show what will be done to which jobs, with the form if there is one."""
+        """Show the confirmation page: the action, some of the jobs, and the form."""
         count = count_capped(rows)
-        sample = list(rows.order_by("-pk").only(*self.acted_on)[:SAMPLE])
+        sample = list(rows.order_by("-pk").only(*self.acted_on)[:MAX_SAMPLE])
         page = f"{self.opts.model_name}_change"
         back = request.get_full_path()
         if record is not None:
@@ -259,9 +281,11 @@ class RecordAdmin(ReadOnlyAdmin):
             "form": form,
             "count": str(count),
             "count_number": int(count),
-            "sample": [(self.make_url(page, each.pk), str(each)) for each in sample],
+            "sample": [
+                (self.make_url(page, each.pk), NamedRow(each)) for each in sample
+            ],
             "unnamed": count - len(sample),
-            "record": record,
+            "record": record and NamedRow(record),
             "back": back,
             "hidden": self._list_hidden(request, action, record),
             "queues": list_queues() if action.name == "move" else [],
@@ -272,12 +296,12 @@ class RecordAdmin(ReadOnlyAdmin):
     def _list_hidden(
         self, request: HttpRequest, action: Action, record: JobRecord | None
     ) -> list[tuple[str, str]]:
-        """Return what the list's form sent, for the page that asks to send it again."""
+        """Return the fields of the list's form; the confirmation page repeats them."""
         if record is not None:
             return []
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if across := _is_across(request):
-            # Which rows were on the page does not matter then.
+            # Django needs one row; with select_across it does not matter which.
             chosen = chosen[:1]
         return [
             ("action", action.list_name),
@@ -290,21 +314,28 @@ class RecordAdmin(ReadOnlyAdmin):
         request: HttpRequest,
         rows: QuerySet[Any],
         action: Action,
-        wishes: dict[str, Any],
+        values: dict[str, Any],
     ) -> Counter[str]:
-        """Act in batches, log each, and say what it came to."""
+        """Apply the action in batches, log each batch, and add the messages."""
         counts: Counter[str] = Counter()
         holders: list[tuple[DeadJob, Job]] = []
+        created: list[Job] = []
+        errors: list[str] = []
         started = time.monotonic()
         for batch in self._read_batches(rows):
-            effects = action.apply(batch, wishes)
+            effects = action.apply(batch, values)
             self._log(request, effects)
             counts += effects.counts
-            holders += effects.holders[: NAMED - len(holders)]
-            if len(batch) == BATCH and time.monotonic() - started > BUDGET:
+            holders += effects.holders[: MAX_NAMED - len(holders)]
+            created += effects.created[: MAX_NAMED - len(created)]
+            errors += effects.errors[: MAX_NAMED - len(errors)]
+            if (
+                len(batch) == BATCH_SIZE
+                and time.monotonic() - started > MAX_ACTION_SECONDS
+            ):
                 text = _(
-                    "This took long: the jobs so far are done, the others are as they "
-                    "were. Repeat the action to go on."
+                    "The time for one request is over: some jobs are done, the others "
+                    "are unchanged. Repeat the action to continue."
                 )
                 self.message_user(request, text, messages.WARNING)
                 break
@@ -312,20 +343,23 @@ class RecordAdmin(ReadOnlyAdmin):
             level, text = REPORTS[name]
             self.message_user(request, text % {"count": count}, level)
         self._name_holders(request, holders)
+        self._name_created(request, created)
+        for text in errors:
+            self.message_user(request, display.escape_invisible(text), messages.ERROR)
         return counts
 
     def _read_batches(self, rows: QuerySet[Any]) -> Iterator[list[Any]]:
-        """Yield the rows by id, without those that come meanwhile."""
+        """Yield the rows in batches by id, without rows inserted meanwhile."""
         rows = rows.only(*self.acted_on)
         newest = rows.order_by("-pk").first()
         if newest is None:
             return
         ordered = rows.filter(pk__lte=newest.pk).order_by("pk")
-        batch = list(ordered[:BATCH])
+        batch = list(ordered[:BATCH_SIZE])
         while batch:
             last = batch[-1].pk
             yield batch
-            batch = list(ordered.filter(pk__gt=last)[:BATCH])
+            batch = list(ordered.filter(pk__gt=last)[:BATCH_SIZE])
 
     def _log(self, request: HttpRequest, effects: Effects) -> None:
         user_id = request.user.pk
@@ -333,11 +367,14 @@ class RecordAdmin(ReadOnlyAdmin):
         entries.append((DELETION, "", effects.deleted))
         for flag, text, rows in entries:
             if rows:
-                LogEntry.objects.log_actions(user_id, rows, flag, text)  # type: ignore[arg-type]
+                named = [NamedRow(row) for row in rows]
+                LogEntry.objects.log_actions(user_id, named, flag, text)  # type: ignore[arg-type]
 
     def _name_holders(
         self, request: HttpRequest, holders: list[tuple[DeadJob, Job]]
     ) -> None:
+        if not self._may_view_other(request):
+            return
         for dead_job, holder in holders:
             text = format_html(
                 _("The key {} of {} is in use by {}."),
@@ -347,12 +384,25 @@ class RecordAdmin(ReadOnlyAdmin):
             )
             self.message_user(request, text, messages.WARNING)
 
-    def _find_moved(self, object_id: str) -> str | None:
+    def _name_created(self, request: HttpRequest, jobs: list[Job]) -> None:
+        for job in jobs:
+            url = self.make_url("job_change", job.pk)
+            text = format_html(_("New job: {}"), display.link(url, NamedRow(job)))
+            self.message_user(request, text, messages.SUCCESS)
+
+    def _find_moved(self, request: HttpRequest, object_id: str) -> str | None:
+        """Return the page of this job in the other table, for those who may view it."""
         id = read_id(unquote(object_id))
         other = self.other_model
-        if id is None or not other._default_manager.filter(pk=id).exists():
+        if id is None or not self._may_view_other(request):
+            return None
+        if not other._default_manager.filter(pk=id).exists():
             return None
         return self.make_url(f"{other._meta.model_name}_change", id)
+
+    def _may_view_other(self, request: HttpRequest) -> bool:
+        name = self.other_model._meta.model_name
+        return request.user.has_perm(f"jobqueue.view_{name}")
 
     def _keep_filters(self, request: HttpRequest, url: str) -> str:
         context: dict[str, Any] = {
@@ -363,7 +413,7 @@ class RecordAdmin(ReadOnlyAdmin):
 
 
 def describe_all_attempts(record: JobRecord) -> str:
-    """Return the attempts made, of how many, and what did not count among them."""
+    """Return the attempts with the numbers of crashes, losses and returns."""
     extra = [
         text % {"count": count}
         for count, text in (
@@ -381,5 +431,5 @@ def _is_empty(value: Any) -> bool:
 
 
 def _is_across(request: HttpRequest) -> bool:
-    """Read as Django's form of the actions does, or the two could disagree."""
+    """Read the flag exactly as Django's action form does."""
     return bool(forms.BooleanField().to_python(request.POST.get("select_across")))

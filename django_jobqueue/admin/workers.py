@@ -1,19 +1,18 @@
-"""The pages of WorkerHeartbeat: who works, since when, on what, and who went silent."""
+"""The pages of WorkerHeartbeat: the workers, their queues and jobs, and stale ones."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.db.models import Q
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..models import WorkerHeartbeat
 from . import columns, display
-from .filters import LifeFilter
+from .filters import WorkerStateFilter
 from .outlook import is_stale
 from .readonly import ReadOnlyAdmin
 from .search import read_id
@@ -22,14 +21,14 @@ from .search import read_id
 class WorkerHeartbeatAdmin(ReadOnlyAdmin):
     list_display = (
         "worker",
-        "life",
+        "worker_state",
         columns.LAST_SEEN_AGE,
         "queue_names",
         "jobs",
         "processed",
         "failed",
     )
-    list_filter = (LifeFilter,)
+    list_filter = (WorkerStateFilter,)
     ordering = ("host", "pid", "id")
     search_fields = ("id", "name", "host")
     search_help_text = _("An id, or a part of a name or host.")
@@ -38,7 +37,7 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
             None,
             {
                 "fields": (
-                    "life",
+                    "worker_state",
                     columns.LAST_SEEN,
                     columns.BEATING_SINCE,
                     columns.WORKER_STARTED,
@@ -47,7 +46,16 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
         ),
         (
             _("Process"),
-            {"fields": ("id", "name", "host", "pid", "version", "memory_size")},
+            {
+                "fields": (
+                    "id",
+                    columns.WORKER_NAME,
+                    columns.HOST,
+                    "pid",
+                    columns.VERSION,
+                    "memory_size",
+                )
+            },
         ),
         (
             _("Work"),
@@ -56,28 +64,24 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
     )
     readonly_fields = (
         "id",
-        "life",
+        "worker_state",
         "jobs",
         "memory_size",
         "queue_names",
         *columns.list_callables(fieldsets),
     )
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        for word in search_term.split():
-            id = read_id(word)
-            named = Q(name__icontains=word) | Q(host__icontains=word)
-            queryset = queryset.filter(named if id is None else Q(pk=id))
-        return queryset, False
+    def match_word(self, word: str) -> Q:
+        id = read_id(word)
+        named = Q(name__icontains=word) | Q(host__icontains=word)
+        return named if id is None else Q(pk=id)
 
     @admin.display(description=_("worker"))
     def worker(self, worker: WorkerHeartbeat) -> str:
         return display.show_text(str(worker))
 
     @admin.display(description=_("state"))
-    def life(self, worker: WorkerHeartbeat) -> SafeString:
+    def worker_state(self, worker: WorkerHeartbeat) -> SafeString:
         if is_stale(worker):
             return display.show_badge(display.STALE, gettext("stale"))
         return display.show_badge(worker.state, worker.get_state_display())

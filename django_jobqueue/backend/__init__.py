@@ -1,8 +1,9 @@
-"""The django.tasks backend: tasks are jobs, in the same table and for the same worker.
+"""The django.tasks backend: a task is a job, in the same table, run by the same worker.
 
     TASKS = {"default": {"BACKEND": "django_jobqueue.backend.JobQueueBackend"}}
 
-Touches no model when imported: backends are made while modules with tasks are imported.
+Imports no model at module level: backends are created while modules with tasks are
+imported, which may be before the app registry is ready.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["NOW", "JobQueueBackend", "JobTask", "JobTaskResult"]
 
 
 class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
-    """Enqueues tasks as jobs. OPTIONS are options of a job, for tasks without them."""
+    """Enqueues tasks as jobs. OPTIONS are defaults for the job options of its tasks."""
 
     task_class = JobTask
     supports_defer = True
@@ -46,7 +47,7 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
     supports_priority = True
 
     def validate_task(self, task: Any) -> None:
-        """Raise InvalidTask if this task cannot be run; at import and at enqueue."""
+        """Raise InvalidTask if this task cannot run; at import and at enqueue."""
         try:
             int(task.priority)
         except (TypeError, ValueError):
@@ -62,8 +63,9 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
         announce_task(task)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> JobTaskResult:
-        """Insert the job of one call, in the caller's transaction if there is one."""
-        from ..lifecycle.enqueue import JobSpec, enqueue_job
+        """Insert the job for one call, in the caller's transaction if there is one."""
+        from ..lifecycle.enqueue import enqueue_job
+        from ..storage.new_jobs import JobSpec
 
         self.validate_task(task)
         handler = self._find_handler(task)
@@ -79,14 +81,14 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
         spec.args = normalize_json(list(args))
         job = enqueue_job(spec)
         result = make_result(job, task=task, alias=self.alias)
-        # A receiver that fails is logged by Django, and takes back nothing.
+        # Robust: the job is inserted, whatever a receiver raises. Django logs it.
         signals.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> JobTaskResult:
-        """Return the result of that id. Raises TaskResultDoesNotExist."""
-        from ..lifecycle.find import find_job
+        """Return the result with this id. Raises TaskResultDoesNotExist."""
         from ..options import get_options
+        from ..storage.lookups import find_job
 
         try:
             id = UUID(str(result_id))
@@ -98,7 +100,7 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
         return make_result(job)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Say what is wrong with TASKS, for `manage.py check`."""
+        """Return the messages of `manage.py check` for this backend in TASKS."""
         from .checks import check_backend
 
         return check_backend(self)
@@ -108,18 +110,18 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
         if not isinstance(handler, TaskHandler):
             raise InvalidTask(
                 f"{task.module_path} is the name of a task and of a handler of @job. "
-                f"Give the handler another one: @job('another.name')."
+                f"Give the handler another name: @job('another.name')."
             )
         if names := describe_differences(task, handler.task):
             raise InvalidTask(
                 f"{', '.join(names)} of {task.module_path} cannot be changed for one "
-                f"call, since a row has no column for it. Say it where the task is "
+                f"call, because a row has no column for it. Set it where the task is "
                 f"defined: {task.name} = {task.name}.using({names[0]}=…)."
             )
         return handler
 
     def _choose_options(self, task: Any, declared: Any) -> dict[str, Any]:
-        """Return what goes into the row: what differs from the task itself."""
+        """Return the options for the row: those that differ from the declared task."""
         given = read_row_options(task)
         own = read_row_options(declared)
         chosen = {name: each for name, each in given.items() if own.get(name) != each}
@@ -127,7 +129,7 @@ class JobQueueBackend(BaseTaskBackend):  # type: ignore[misc]
             if name not in given:
                 chosen[name] = value
         for name in ("unique_key", "expires_at", "tags", "meta"):
-            # The worker asks the task for the others; for these only the row speaks.
+            # The worker reads the other options from the task, these from the row only.
             if name in given:
                 chosen[name] = given[name]
         chosen["meta"] = {

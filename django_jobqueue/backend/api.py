@@ -1,7 +1,7 @@
-"""django.tasks, wherever it comes from: Django 6, or the django-tasks backport on 5.2.
+"""The names of django.tasks, from Django 6 or from the django-tasks backport on 5.2.
 
-The only module that knows there are two. It touches no model: backends are made while
-the modules with tasks are imported, before the app registry is ready.
+The only module that imports either of them. It imports no model: backends are created
+while modules with tasks are imported, before the app registry is ready.
 """
 
 from __future__ import annotations

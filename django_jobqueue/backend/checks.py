@@ -1,8 +1,7 @@
-"""What `manage.py check` says of TASKS with our backend."""
+"""The checks of `manage.py check` for an entry of TASKS that uses our backend."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from django.apps import apps
@@ -11,14 +10,15 @@ from django.core.checks import CheckMessage, Error
 from ..exceptions import InvalidOption
 from ..joboptions import read_job_options
 from ..options import check_queue_name
+from ..suggestions import suggest_option
 from .task import ROW_OPTIONS
 
-# What makes sense for every task of a backend.
+# The options that can be the same for every task. A key or an expiry cannot.
 KNOWN = tuple(name for name in ROW_OPTIONS if name not in {"unique_key", "expires_at"})
 
 
 def check_backend(backend: Any) -> list[CheckMessage]:
-    """E020: the app is not installed; E021: OPTIONS; E022: QUEUES."""
+    """Check the app (E020), OPTIONS (E021) and QUEUES (E022)."""
     found: list[CheckMessage] = []
     where = f"TASKS[{backend.alias!r}]"
     if not apps.is_installed("django_jobqueue"):
@@ -38,10 +38,7 @@ def _check_options(backend: Any, where: str) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for name, value in backend.options.items():
         if name not in KNOWN:
-            near = difflib.get_close_matches(name, KNOWN, n=1)
-            hint = f"Known: {', '.join(KNOWN)}."
-            if near:
-                hint = f"Did you mean {near[0]!r}?"
+            hint = suggest_option(name, KNOWN)
             text = f"{where}['OPTIONS'] has no option {name!r}."
             found.append(Error(text, hint=hint, id="jobqueue.E021"))
             continue
@@ -49,7 +46,7 @@ def _check_options(backend: Any, where: str) -> list[CheckMessage]:
             read_job_options({name: value})
         except InvalidOption as error:
             text = f"{where}['OPTIONS'][{name!r}]: {error}"
-            hint = "It is used for every task that does not say otherwise."
+            hint = "It is the default for every task without this option."
             found.append(Error(text, hint=hint, id="jobqueue.E021"))
     return found
 

@@ -1,7 +1,7 @@
 """TaskHandler: a task of django.tasks in the registry, beside the handlers of @job.
 
-A task is announced when its module is imported and made into a handler when somebody
-asks for it: the module may still say `send = send.using(…)`, and that one counts.
+A task is announced when it is defined. Its handler is created on the first look-up,
+because the module may go on with `send = send.using(…)`, and the last one counts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from ..handlers import Handler
 from ..options import get_options
 from ..registry import announce, find_handler
 from . import relay
-from .api import Task, TaskContext
+from .api import Task, TaskContext, normalize_json
 from .results import read_result
-from .task import read_code_options, read_row_options
+from .task import USING_OPTIONS, read_code_options, read_row_options
 
-# Options of a row that a handler has as well, for jobs that do not say otherwise.
-POLICY = ("max_attempts", "timeout", "backoff")
+# Row options that the handler has too, as defaults for jobs without them.
+POLICY_OPTIONS = ("max_attempts", "timeout", "backoff")
 
 logger = logging.getLogger("django_jobqueue.worker")
 
-
-# Path → function.
+# Module path → function.
 _announced: dict[str, Callable[..., Any]] = {}
 
 
@@ -43,7 +42,7 @@ class TaskArgumentsError(InvalidArguments, TypeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTaskContext(TaskContext):  # type: ignore[misc]
-    """Django's TaskContext, with all that our JobContext has."""
+    """Django's TaskContext, with the attributes and methods of our JobContext."""
 
     job: JobContext
 
@@ -56,11 +55,13 @@ class JobTaskContext(TaskContext):  # type: ignore[misc]
 
 
 class TaskHandler(Handler[..., Any]):
-    """Runs the function of a task."""
+    """A handler that calls the function of a task."""
+
+    using_options = USING_OPTIONS
 
     def __init__(self, task: Any) -> None:
         row = read_row_options(task)
-        options = {name: row.get(name) for name in POLICY}
+        options = {name: row.get(name) for name in POLICY_OPTIONS}
         super().__init__(
             task.func,
             name=task.module_path,
@@ -75,26 +76,28 @@ class TaskHandler(Handler[..., Any]):
         try:
             super().check_arguments(payload, args)
         except InvalidArguments as error:
-            # A wrong call of a function is a TypeError, and so it is in django.tasks.
+            # In Python and in django.tasks a call with wrong arguments is a TypeError.
             raise TaskArgumentsError(str(error)) from None
 
     def call(
         self, context: JobContext | None, args: list[Any], payload: dict[str, Any]
     ) -> Any:
-        if context is None or not self.takes_context:
-            return self.function(*args, **payload)
+        """Call the function. What it returns is normalized as django.tasks does."""
         if self.is_async:
             return self._call_async(context, args, payload)
-        return self.function(_make_context(context), *args, **payload)
+        if context is not None and self.takes_context:
+            args = [_make_context(context), *args]
+        return normalize_json(self.function(*args, **payload))
 
     async def _call_async(
-        self, context: JobContext, args: list[Any], payload: dict[str, Any]
+        self, context: JobContext | None, args: list[Any], payload: dict[str, Any]
     ) -> Any:
-        full = await sync_to_async(_make_context)(context)
-        return await self.function(full, *args, **payload)
+        if context is not None and self.takes_context:
+            args = [await sync_to_async(_make_context)(context), *args]
+        return normalize_json(await self.function(*args, **payload))
 
-    def _check_names(self) -> None:
-        """Let positional-only arguments be: a task has positions."""
+    def _check_parameter_kinds(self) -> None:
+        """Allow positional-only arguments: a task takes positional arguments."""
 
 
 def _make_context(context: JobContext) -> JobTaskContext:
@@ -103,7 +106,7 @@ def _make_context(context: JobContext) -> JobTaskContext:
 
 
 def announce_task(task: Any) -> None:
-    """Enter a task under the path of its function, anew if its module was reloaded."""
+    """Register a task under the path of its function; again after a module reload."""
     path = task.module_path
     if _announced.get(path) is not task.func:
         _announced[path] = task.func
@@ -112,7 +115,7 @@ def announce_task(task: Any) -> None:
 
 
 def _make_handler(announced: Any) -> TaskHandler:
-    """Make the handler of what the module has under that name in the end."""
+    """Return a handler for the task that the module has under this name now."""
     module = sys.modules.get(announced.func.__module__)
     found = getattr(module, announced.func.__name__, None)
     is_same = isinstance(found, Task) and found.func is announced.func
@@ -120,10 +123,10 @@ def _make_handler(announced: Any) -> TaskHandler:
 
 
 def import_task(path: str) -> TaskHandler | None:
-    """Import the module that the job of a task names, and return the task's handler.
+    """Import the module that a task's job names, and return the task's handler.
 
-    Only a module of an installed app, and only if it has a Task of that name: a row
-    shall not run whatever it likes.
+    Only from an installed app, and only if the name is a Task there: a row must not
+    be able to run any other code.
     """
     module_name, _, name = path.rpartition(".")
     if apps.get_containing_app_config(module_name) is None:
@@ -131,7 +134,7 @@ def import_task(path: str) -> TaskHandler | None:
     try:
         found = getattr(import_module(module_name), name, None)
     except Exception:
-        logger.exception("importing %s for a task failed", module_name)
+        logger.exception("cannot import %s for a task", module_name)
         return None
     if isinstance(found, Task) and found.module_path == path:
         announce_task(found)

@@ -1,6 +1,6 @@
 """Results: a job as a TaskResult of django.tasks.
 
-A result is made from the row alone, so that one whose function is gone can be read too.
+A result is built from the row alone: the function of the task may no longer exist.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTaskResult(TaskResult):  # type: ignore[misc]
-    """A TaskResult with the job behind it: a Job, or a DeadJob with its reason."""
+    """A TaskResult with its job: a Job, or a DeadJob, which has a reason."""
 
     job: Any = None
 
     def refresh(self) -> None:
         """Read the job again."""
-        self._take(task_backends[self.backend].get_result(self.id))
+        self._copy_from(task_backends[self.backend].get_result(self.id))
 
     async def arefresh(self) -> None:
         """See refresh()."""
-        self._take(await task_backends[self.backend].aget_result(self.id))
+        self._copy_from(await task_backends[self.backend].aget_result(self.id))
 
-    def _take(self, fresh: JobTaskResult) -> None:
+    def _copy_from(self, fresh: JobTaskResult) -> None:
         for field in fields(self):
             if field.name != "task":
                 object.__setattr__(self, field.name, getattr(fresh, field.name))
@@ -44,7 +44,7 @@ class JobTaskResult(TaskResult):  # type: ignore[misc]
 def make_result(
     job: Job | DeadJob, *, task: Any = None, alias: str | None = None
 ) -> JobTaskResult:
-    """Make the result of a job; reads its attempts if it has been tried before."""
+    """Return the result of a job. Reads its attempts if it was claimed before."""
     task = find_task_of(job) if task is None else task
     attempts = _read_attempts(job)
     result = JobTaskResult(
@@ -67,7 +67,7 @@ def make_result(
 
 
 def find_status(job: Job | DeadJob) -> Any:
-    """Return the status in the four words of django.tasks."""
+    """Return the status as one of the four of django.tasks."""
     from ..models import DeadJob
 
     if isinstance(job, DeadJob):
@@ -80,14 +80,17 @@ def find_status(job: Job | DeadJob) -> Any:
 
 
 def read_alias(job: Job | DeadJob) -> str | None:
-    """Return the alias of the backend a job was enqueued through, None: by no one."""
+    """Return the alias of the backend that enqueued a job; None: not a task."""
     found = job.meta.get(TASK_META) if isinstance(job.meta, dict) else None
     alias = found.get("backend") if isinstance(found, dict) else None
     return alias if isinstance(alias, str) else None
 
 
 def find_task_of(job: Job | DeadJob) -> Any:
-    """Return the task as this job was enqueued; a lost one if its function is gone."""
+    """Return the task as it was when this job was enqueued.
+
+    If its function no longer exists, the task has a function that raises ImportError.
+    """
     declared = getattr(find_handler(job.job_type), "task", None)
     changes = {
         "priority": job.priority,
@@ -96,12 +99,12 @@ def find_task_of(job: Job | DeadJob) -> Any:
         "backend": read_alias(job) or getattr(declared, "backend", "default"),
     }
     if declared is None:
-        changes["func"] = _make_lost(job.job_type)
+        changes["func"] = _make_missing_function(job.job_type)
     return copy_task(declared, changes)
 
 
 def copy_task(task: Any, changes: dict[str, Any]) -> Any:
-    """Copy a task without validating it again: what was valid may not be any more."""
+    """Copy a task without validation: settings may have changed since the enqueue."""
     cls = JobTask if task is None else type(task)
     copy = object.__new__(cls)
     for field in fields(cls):
@@ -110,14 +113,14 @@ def copy_task(task: Any, changes: dict[str, Any]) -> Any:
     return copy
 
 
-def _make_lost(path: str) -> Callable[..., Any]:
+def _make_missing_function(path: str) -> Callable[..., Any]:
     module, _, name = path.rpartition(".")
 
-    def lost(*args: Any, **kwargs: Any) -> Any:
-        raise ImportError(f"The function {path!r} of this task is gone.")
+    def missing(*args: Any, **kwargs: Any) -> Any:
+        raise ImportError(f"The function {path!r} of this task does not exist.")
 
-    lost.__module__, lost.__name__, lost.__qualname__ = module, name, name
-    return lost
+    missing.__module__, missing.__name__, missing.__qualname__ = module, name, name
+    return missing
 
 
 def _read_attempts(job: Job | DeadJob) -> list[Attempt]:
@@ -131,7 +134,7 @@ def _read_attempts(job: Job | DeadJob) -> list[Attempt]:
 
 
 def _list_workers(job: Job | DeadJob, attempts: list[Attempt]) -> list[str]:
-    """Name who has tried it: one for each attempt that counts, the current one too."""
+    """Return one worker id for each attempt that counts, the running one included."""
     last = {
         attempt.number: str(attempt.worker_id)
         for attempt in attempts
@@ -153,7 +156,7 @@ def _make_errors(job: Job | DeadJob, attempts: list[Attempt]) -> list[Any]:
         if attempt.exception_class
     ]
     if getattr(job, "status", None) == "cancelled":
-        # Django has no status for it; without an error nobody would know why.
+        # django.tasks has no status for a cancelled task, so its error says so.
         path = "django_jobqueue.exceptions.JobCancelled"
         errors.append(TaskError(exception_class_path=path, traceback=job.error))
     elif not errors and find_status(job) == TaskResultStatus.FAILED:
@@ -163,16 +166,16 @@ def _make_errors(job: Job | DeadJob, attempts: list[Attempt]) -> list[Any]:
 
 
 def _find_path(name: str) -> str:
-    """Return the import path of a class as it was stored: builtins without a module."""
+    """Return the import path of a stored class name; builtins have no module there."""
     if "." in name:
         return name
-    place = exceptions.__name__ if hasattr(exceptions, name) else builtins.__name__
-    return f"{place}.{name}"
+    module = exceptions if hasattr(exceptions, name) else builtins
+    return f"{module.__name__}.{name}"
 
 
 def read_result(job_id: Any, *, database: str) -> JobTaskResult | None:
-    """Read the result of a job by its id, None if there is no such job."""
-    from ..lifecycle.find import find_job
+    """Read the result of a job by its id. None if there is no such job."""
+    from ..storage.lookups import find_job
 
     job = find_job(database, job_id)
     return None if job is None else make_result(cast(Any, job))

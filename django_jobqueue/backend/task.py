@@ -1,13 +1,12 @@
-"""JobTask: a Task of django.tasks that carries what our jobs can do.
+"""JobTask: a Task of django.tasks with the options of our jobs.
 
-What stands in a row (attempts, time-out, key, …) may be said for each call with
-`using()`; what only code can say (retry_on, atomic, …) belongs to the task itself.
+Options with a column in the row (max_attempts, timeout, unique_key, …) can be set for
+one call with `using()`. The others (retry_on, atomic, …) belong to the task itself.
 """
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -16,19 +15,20 @@ from ..backoff import Backoff, read_backoff
 from ..exceptions import InvalidOption
 from ..handlers import RetryOn
 from ..joboptions import read_job_options
+from ..suggestions import suggest_option
 from .api import InvalidTask, Task
 
 
 class Moment(Enum):
-    """What `using(run_after=…)` takes beside a datetime and a timedelta."""
+    """A value of `using(run_after=…)` that is neither a datetime nor a timedelta."""
 
     NOW = "now"
 
 
-# using(run_after=NOW) takes back what an earlier using() said.
+# using(run_after=NOW) clears the run_after of an earlier using().
 NOW = Moment.NOW
 
-# A row has a column for each of these.
+# Each of these has a column in the row.
 ROW_OPTIONS = (
     "max_attempts",
     "timeout",
@@ -38,14 +38,19 @@ ROW_OPTIONS = (
     "tags",
     "meta",
 )
-# Only code can say these.
+# These exist in code only.
 CODE_OPTIONS = ("retry_on", "discard_on", "databases", "atomic")
-_CORE = ("priority", "queue_name", "run_after", "backend")
+# What using() takes.
+USING_OPTIONS = (
+    *("priority", "queue_name", "run_after", "backend"),
+    *ROW_OPTIONS,
+    *CODE_OPTIONS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTask(Task):  # type: ignore[misc]
-    """A task whose jobs can be retried, timed out, keyed and made atomic."""
+    """A task with retries, a time-out, a unique key and the other job options."""
 
     max_attempts: int | None = None
     timeout: timedelta | float | None = None
@@ -58,7 +63,7 @@ class JobTask(Task):  # type: ignore[misc]
     expires_at: datetime | None = None
     tags: Any = None
     meta: dict[str, Any] | None = None
-    # From run_after=timedelta(…): counted from the enqueue, not from using().
+    # Set by run_after=timedelta(…). Counted from the enqueue, not from using().
     delay: timedelta | None = None
 
     def using(
@@ -70,10 +75,10 @@ class JobTask(Task):  # type: ignore[misc]
         backend: str | None = None,
         **options: Any,
     ) -> JobTask:
-        """Return this task with other options; None leaves one as it is.
+        """Return this task with other options. None leaves an option as it is.
 
-        Beside Django's four it takes every option of a job. `run_after` may be a
-        timedelta, counted from the enqueue, or NOW, which takes an earlier one back.
+        Takes Django's four and every option of a job. `run_after` may be a timedelta,
+        counted from the enqueue, or NOW, which clears an earlier value.
         """
         changes: dict[str, Any] = {
             "priority": priority,
@@ -84,7 +89,8 @@ class JobTask(Task):  # type: ignore[misc]
         changes = {name: each for name, each in changes.items() if each is not None}
         for name in options:
             if name not in ROW_OPTIONS and name not in CODE_OPTIONS:
-                raise TypeError(_describe_unknown(name))
+                hint = suggest_option(name, USING_OPTIONS)
+                raise TypeError(f"using() has no option {name!r}. {hint}")
         if isinstance(run_after, timedelta):
             changes |= {"run_after": None, "delay": run_after}
         elif run_after is NOW:
@@ -95,7 +101,7 @@ class JobTask(Task):  # type: ignore[misc]
 
 
 def read_row_options(task: Any) -> dict[str, Any]:
-    """Return what a task says that goes into the row; a core Task says nothing."""
+    """Return the row options that a task sets; none for a plain Task of Django."""
     found = {name: getattr(task, name, None) for name in ROW_OPTIONS}
     given = {name: value for name, value in found.items() if value is not None}
     if callable(given.get("backoff")) and not isinstance(given["backoff"], Backoff):
@@ -104,7 +110,7 @@ def read_row_options(task: Any) -> dict[str, Any]:
 
 
 def read_code_options(task: Any) -> dict[str, Any]:
-    """Return what a task says that only code can say."""
+    """Return the options of a task that have no column in the row."""
     found = {name: getattr(task, name) for name in CODE_OPTIONS if hasattr(task, name)}
     backoff = getattr(task, "backoff", None)
     if callable(backoff) and not isinstance(backoff, Backoff):
@@ -113,7 +119,7 @@ def read_code_options(task: Any) -> dict[str, Any]:
 
 
 def check_options(task: Any) -> None:
-    """Raise InvalidTask if an option of a task has a value that cannot be used."""
+    """Raise InvalidTask if an option of a task has an invalid value."""
     try:
         read_job_options(read_row_options(task))
         if getattr(task, "backoff", None) is not None:
@@ -125,16 +131,8 @@ def check_options(task: Any) -> None:
 
 
 def describe_differences(task: Any, declared: Any) -> list[str]:
-    """Name the options that only code can say and in which two tasks differ."""
+    """Return the names of the code options in which two tasks differ."""
     ours, theirs = read_code_options(task), read_code_options(declared)
     names = sorted({*ours, *theirs})
-    # A core Task has no such fields, and an empty one says as little.
+    # A plain Task of Django has no such fields; that equals an empty value.
     return [n for n in names if (ours.get(n) or None) != (theirs.get(n) or None)]
-
-
-def _describe_unknown(name: str) -> str:
-    known = [field.name for field in fields(JobTask)]
-    known = [*_CORE, *(n for n in known if n in ROW_OPTIONS or n in CODE_OPTIONS)]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
-    return f"using() has no option {name!r}; {hint}"

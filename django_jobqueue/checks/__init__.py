@@ -1,8 +1,8 @@
-"""System checks: `manage.py check` says what is wrong before a worker has to.
+"""System checks: `manage.py check` finds mistakes before a worker starts.
 
-One module for each thing that is looked at. All but one touch no database; that one
-runs only where Django is told which databases to check. docs/reference/checks.md has
-cause and cure of each.
+One module for each subject. All checks but one use no database; that one runs only if
+Django is given the databases to check. docs/reference/checks.md has the cause and the
+fix of each.
 """
 
 from .databases import (
@@ -12,6 +12,7 @@ from .databases import (
     check_routers,
 )
 from .handlers import check_handlers, check_middleware
+from .installed_apps import check_installed_apps
 from .options import check_options
 from .project import check_command, check_foreign_keys
 
@@ -20,6 +21,7 @@ __all__ = [
     "check_database",
     "check_foreign_keys",
     "check_handlers",
+    "check_installed_apps",
     "check_journal",
     "check_middleware",
     "check_options",

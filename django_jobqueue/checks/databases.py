@@ -1,4 +1,4 @@
-"""Checks of the database that holds the jobs, and of the routers on the way to it."""
+"""Checks of the jobs' database and of the database routers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def check_pool(**kwargs: Any) -> list[CheckMessage]:
     options, _ = read_options({})
     if options.database not in settings.DATABASES:
         return []
-    # Not above: a web process, which imports the checks, has no use for the worker.
-    from ..worker.connections import find_pool_size
+    # Imported here: web processes import the checks and need no worker.
+    from ..worker.running.connections import find_pool_size
 
     size = find_pool_size(options.database)
     if size is None or size >= options.concurrency:
@@ -46,12 +46,12 @@ def check_pool(**kwargs: Any) -> list[CheckMessage]:
 def check_database(
     *, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E005: no SKIP LOCKED. Only with `databases`: to know it may take a connection."""
+    """E005: no SKIP LOCKED. Only with `databases`: it may need a connection."""
     alias = read_options({})[0].database
     if alias not in (databases or ()) or alias not in settings.DATABASES:
         return []
     connection = connections[alias]
-    # SQLite has one writer at a time: nothing to skip.
+    # SQLite has one writer at a time and needs no SKIP LOCKED.
     if connection.vendor == "sqlite":
         return []
     if connection.features.has_select_for_update_skip_locked:
@@ -80,8 +80,8 @@ def check_journal(**kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"The SQLite database {alias!r} has no write-ahead log: whoever reads "
-            f"keeps workers from writing, and the other way round.",
+            f"The SQLite database {alias!r} has no write-ahead log: a reader blocks "
+            f"the workers' writes, and a writer blocks all readers.",
             hint=(
                 "Add 'init_command': 'PRAGMA journal_mode=WAL' to its OPTIONS, or use "
                 "PostgreSQL."
@@ -96,7 +96,7 @@ def _has_write_ahead_log(database: dict[str, Any]) -> bool:
         return True
     name = str(database["NAME"])
     if ":memory:" in name or "mode=memory" in name:
-        # Nobody else can open it.
+        # Other processes cannot open it.
         return True
     try:
         with Path(name).open("rb") as file:
@@ -139,7 +139,7 @@ def check_routers(**kwargs: Any) -> list[CheckMessage]:
 
 
 def _ask(each: Any, model: Any) -> str | None:
-    """Return where one router sends the writes of a model; None: it does not say."""
+    """Return the alias a router chooses for writes of a model; None: no opinion."""
     if not hasattr(each, "db_for_write"):
         return None
     answer: str | None = each.db_for_write(model)

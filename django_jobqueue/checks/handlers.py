@@ -1,4 +1,4 @@
-"""Checks of the handlers that were found, and of the middleware around them."""
+"""Checks of the registered handlers and of the middleware around them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @register("jobqueue")
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
-    """E010: two handlers of one name; E011: a database nobody knows; W012: atomic, but
-    not in all of its databases."""
+    """E010: two handlers of one name; E011: an unknown database; W012: atomic with
+    several databases."""
     found: list[CheckMessage] = [
         Error(
             f"Two handlers are named {name!r}: {first} and {second}.",
@@ -62,8 +62,8 @@ def _warn_of_others(
 
 @register("jobqueue")
 def check_middleware(**kwargs: Any) -> list[CheckMessage]:
-    """E030: a path of MIDDLEWARE leads nowhere; E031: it does not fit a handler."""
-    # Not above: a web process, which imports the checks, has no use for it.
+    """E030: a path of MIDDLEWARE has no import; E031: it does not fit a handler."""
+    # Imported here: web processes import the checks and need no middleware of jobs.
     from ..middleware import import_factory
 
     options, _ = read_options({})

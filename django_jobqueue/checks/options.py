@@ -1,4 +1,4 @@
-"""Checks of JOBQUEUE, its environment variables, and what they rely on."""
+"""Checks of JOBQUEUE, its environment variables and the settings it depends on."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def check_options(**kwargs: Any) -> list[CheckMessage]:
     if not settings.USE_TZ:
         found.append(
             Error(
-                "USE_TZ is False; django_jobqueue compares moments, not wall clocks.",
-                hint="Set USE_TZ = True. TIME_ZONE still chooses what people see.",
+                "USE_TZ is False; django_jobqueue needs datetimes with a time zone.",
+                hint="Set USE_TZ = True. TIME_ZONE still sets the zone people see.",
                 id="jobqueue.E002",
             )
         )

@@ -1,4 +1,4 @@
-"""Checks of what other apps of the project do to ours."""
+"""Checks of other apps in the project that interfere with this one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from django.db.models import ForeignKey
 
 @register("jobqueue")
 def check_foreign_keys(**kwargs: Any) -> list[CheckMessage]:
-    """E013: a foreign key to a table of ours."""
+    """E013: a foreign key to a table of this app."""
     return [
         Error(
             f"{field.model._meta.label}.{field.name} is a foreign key to "
             f"{field.remote_field.model.__name__}, whose rows workers delete.",
             hint=(
-                "Keep the id: models.UUIDField(null=True), and look for the job when "
-                "you need it. A foreign key would slow every end of a job down, or "
-                "keep it from being written."
+                "Store the id: models.UUIDField(null=True), and query for the job when "
+                "you need it. A foreign key would slow down or prevent the end of "
+                "every job."
             ),
             obj=field.model,
             id="jobqueue.E013",
@@ -31,7 +31,7 @@ def check_foreign_keys(**kwargs: Any) -> list[CheckMessage]:
 
 
 def _find_foreign_keys() -> Iterator[Any]:
-    # Those that a ManyToManyField makes, too.
+    # Including those that a ManyToManyField creates.
     for model in apps.get_models(include_auto_created=True):
         if model._meta.app_label == "jobqueue":
             continue
@@ -42,7 +42,7 @@ def _find_foreign_keys() -> Iterator[Any]:
 
 def _is_table_of_ours(field: Any) -> bool:
     target = field.remote_field.model
-    # A text: the model it names is missing, which Django reports itself.
+    # A string: the model it names is missing, which Django reports itself.
     return not isinstance(target, str) and target._meta.app_label == "jobqueue"
 
 
@@ -66,8 +66,8 @@ def check_command(**kwargs: Any) -> list[CheckMessage]:
 
 
 def _is_ours(owner: Any) -> bool:
-    """Tell whether a project's own command is made of ours."""
-    # Not above: a web process, which imports the checks, has no use for the worker.
+    """Say whether a project's own command inherits from ours."""
+    # Imported here: web processes import the checks and need no worker.
     from ..management.commands.runworker import Command as RunWorker
 
     if isinstance(owner, BaseCommand):

@@ -1,7 +1,7 @@
-"""Answers: what a sub-command says, to people and to scripts, and how it refuses.
+"""Answers: what a sub-command prints, for people and for scripts, and its exit code.
 
-Exit codes: 0 done; 1 not found, nothing matched, or not all of it could be done; 2 a
-mistake in the call; 75 the database cannot be reached (sysexits: try again later).
+Exit codes: 0 done; 1 not found, nothing matched, or only a part could be done; 2 a
+mistake in the call; 75 the database cannot be reached (EX_TEMPFAIL of sysexits.h).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNREACHABLE = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was done. `problem` says why the exit code is 1 all the same."""
+    """The result of a sub-command. With a `problem` the exit code is 1."""
 
     document: dict[str, Any]
     text: str
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Refusal(Exception):
-    """Nothing was done, and why."""
+    """The sub-command did nothing; the message says why."""
 
     def __init__(self, message: str, *, code: int = NOT_ALL) -> None:
         super().__init__(message)
@@ -47,4 +47,4 @@ def _encode(value: Any) -> Any:
             return value.total_seconds()
         case UUID():
             return str(value)
-    raise TypeError(f"{value!r} is not for --json")
+    raise TypeError(f"--json cannot encode {value!r}")

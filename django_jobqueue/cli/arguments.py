@@ -1,7 +1,7 @@
-"""Arguments: what a person may type for an id, a duration, a moment, a payload.
+"""Arguments: readers for ids, durations, moments, counts and payloads.
 
-Each reader is an argparse type: it raises ArgumentTypeError, which says what was
-expected and ends the program with code 2.
+Each reader is an argparse type: it raises ArgumentTypeError, whose message says what
+was expected; the program then ends with code 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_LONGEST = timedelta(days=36_500)
+_MAX_DURATION = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def read_duration(text: str) -> timedelta:
         seconds = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
     elif re.fullmatch(r"\d+(\.\d+)?", text):
         seconds = float(text)
-    if 0 <= seconds <= _LONGEST.total_seconds():
+    if 0 <= seconds <= _MAX_DURATION.total_seconds():
         return timedelta(seconds=seconds)
     raise ArgumentTypeError(
         f"{text!r} is not a duration: expected seconds, or numbers with units such as "
@@ -109,12 +109,12 @@ def read_payload(text: str) -> dict[str, Any]:
 
 
 def add_filters(parser: ArgumentParser, *, action: str) -> None:
-    """Add what chooses many jobs at once, and --yes."""
-    parser.add_argument("--queue", metavar="NAME", help="Those of one queue.")
-    parser.add_argument("--type", metavar="NAME", help="Those of one job type.")
-    parser.add_argument("--all", action="store_true", help=f"{action} all of them.")
+    """Add the flags that select many jobs, and --yes."""
+    parser.add_argument("--queue", metavar="NAME", help="Jobs of one queue.")
+    parser.add_argument("--type", metavar="NAME", help="Jobs of one job type.")
+    parser.add_argument("--all", action="store_true", help=f"{action} all jobs.")
     parser.add_argument(
-        "--yes", action="store_true", help="Do not ask; needed where nobody can answer."
+        "--yes", action="store_true", help="Do not ask; required without a terminal."
     )
 
 
@@ -125,5 +125,5 @@ def _name_kind(value: Any) -> str:
         case str():
             return "a string"
         case bool() | None:
-            return f"the word {json.dumps(value)}"
+            return f"the value {json.dumps(value)}"
     return "a number"

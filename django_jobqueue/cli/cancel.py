@@ -1,4 +1,4 @@
-"""`jobqueue cancel`: cancel what waits, ask what runs to stop; by id or in bulk."""
+"""`jobqueue cancel`: cancel waiting jobs, ask running ones to stop."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from ..lifecycle.cancel import cancel_jobs
-from ..lifecycle.database import get_database
 from ..models import Job
 from ..states import LIVE, CancelResult, JobStatus
+from ..storage.database import get_database
 from .answers import USAGE, Answer, Refusal
 from .arguments import add_filters, read_id
 from .lookup import find_ids
 from .tables import format_count
 from .terminal import Terminal
 
-HELP = "Cancel jobs that wait, and ask running ones to stop."
+HELP = "Cancel waiting jobs, and ask running ones to stop."
 KEYS = """\
 cancelled, requested (running, asked to stop), ended (too late): numbers; not_found:
 [ids as they were given]"""
 
-# What one look takes; also a line of progress.
-BATCH = 500
-# Running ones last: a pending job that is claimed meanwhile is met again as running.
+# Jobs per query and per line of progress.
+BATCH_SIZE = 500
+# Running jobs last: a pending job that is claimed meanwhile is found again as running.
 _ORDER = (
     JobStatus.SCHEDULED,
     JobStatus.BLOCKED,
@@ -43,12 +43,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """Cancel the named jobs, or all that match."""
+    """Cancel the jobs with these ids, or all that match the filters."""
     is_bulk = bool(flags["all"] or flags["queue"] or flags["type"] or flags["status"])
     if is_bulk == bool(flags["ids"]):
         raise Refusal(
-            "Name jobs by their ids, or choose them by --queue, --type, --status or "
-            "--all: one of the two.",
+            "Give either the ids of jobs, or one of --queue, --type, --status and "
+            "--all.",
             code=USAGE,
         )
     if is_bulk:
@@ -72,7 +72,7 @@ def _cancel_matching(flags: dict[str, Any], terminal: Terminal) -> Answer:
 
 
 def _select_groups(flags: dict[str, Any]) -> list[QuerySet[Job]]:
-    """Return the jobs to cancel, status by status: each has its partial index."""
+    """Return the jobs to cancel by status: each status has a partial index."""
     wanted = {"created_at__lte": get_database().read_clock(None)}
     if flags["queue"]:
         wanted["queue"] = flags["queue"]
@@ -84,7 +84,7 @@ def _select_groups(flags: dict[str, Any]) -> list[QuerySet[Job]]:
         if flags["status"] in (None, status):
             rows = Job.objects.filter(status=status, **wanted)
             if status == JobStatus.RUNNING:
-                # One that was asked already is not asked again.
+                # Skip jobs that were asked to stop before.
                 rows = rows.filter(
                     worker_id__isnull=False, cancel_requested_at__isnull=True
                 )
@@ -93,9 +93,9 @@ def _select_groups(flags: dict[str, Any]) -> list[QuerySet[Job]]:
 
 
 def _read_batches(groups: Sequence[QuerySet[Job]]) -> Iterator[list[UUID]]:
-    """Yield ids until none is left: each that was handled matches no more."""
+    """Yield ids until none is left: a cancelled job no longer matches."""
     for rows in groups:
-        while ids := list(rows.values_list("pk", flat=True)[:BATCH]):
+        while ids := list(rows.values_list("pk", flat=True)[:BATCH_SIZE]):
             yield ids
 
 
@@ -112,5 +112,5 @@ def _answer(
     text = "\n".join(line for line in lines if not line.startswith("0 "))
     problems = [f"There is no job {text}, live or dead." for text in not_found]
     if results[CancelResult.ENDED]:
-        problems.append("Not all could be cancelled.")
+        problems.append("Some jobs could not be cancelled.")
     return Answer(document=document, text=text, problem=problem or "\n".join(problems))

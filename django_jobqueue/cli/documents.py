@@ -1,7 +1,7 @@
-"""Documents: a job, an attempt or a worker as --json shows it.
+"""Documents: a job or an attempt as --json prints it.
 
-The keys are stable. A live job and a dead one have the same keys, with null for what
-the other has; the status of a dead job is `dead`.
+The keys are stable. Live and dead jobs have the same keys; a key that only the other
+kind has is null. The status of a dead job is `dead`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ATTEMPT = (
 
 
 def describe_job(job: Job | DeadJob, keys: tuple[str, ...] = BRIEF) -> dict[str, Any]:
-    """Return a job, live or dead, by these keys."""
+    """Return the values of a live or dead job for these keys."""
     return _describe(job, keys) | {"status": get_status(job)}
 
 
@@ -79,7 +79,7 @@ def get_status(job: Job | DeadJob) -> str:
 
 
 def find_columns(model: type[Job] | type[DeadJob]) -> list[str]:
-    """Return which of the brief keys are columns of a table."""
+    """Return the brief keys that are columns of this model."""
     names = {column.attname for column in model._meta.concrete_fields}
     return [key for key in BRIEF if key in names]
 

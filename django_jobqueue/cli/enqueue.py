@@ -1,4 +1,4 @@
-"""`jobqueue enqueue TYPE`: enqueue one job, checked as code would be."""
+"""`jobqueue enqueue TYPE`: enqueue one job, with the same checks as in code."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .terminal import Terminal
 
 HELP = "Enqueue one job."
 KEYS = (
-    "the keys of `show` without attempts_made; was_created: false if its key was taken"
+    "the keys of `show` without attempts_made; was_created: false if the key is in use"
 )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("type", help="The job type, as @job names it.")
+    parser.add_argument("type", help="The job type, the name given by @job.")
     parser.add_argument(
         "--payload",
         type=read_payload,
         default={},
         metavar="JSON",
-        help="An object with the handler's arguments; - reads standard input.",
+        help="A JSON object with the handler's arguments; - reads standard input.",
     )
     parser.add_argument("--queue", metavar="NAME")
     parser.add_argument(
@@ -33,20 +33,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
-        "--delay", type=read_duration, metavar="TIME", help="90, 5m, 1h30m, 7d."
+        "--delay",
+        type=read_duration,
+        metavar="TIME",
+        help="Start after this time: 90, 5m, 1h30m, 7d.",
     )
     when.add_argument(
         "--at",
         type=read_moment,
         metavar="TIME",
-        help="ISO 8601; in TIME_ZONE if it has no offset.",
+        help="Start at this time: ISO 8601; in TIME_ZONE without an offset.",
     )
     parser.add_argument("--unique-key", metavar="KEY")
     parser.add_argument("--max-attempts", type=read_count(1, 32_000), metavar="N")
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """Enqueue the job, or find the one that has its unique key."""
+    """Enqueue the job, or return the live job that holds its unique key."""
     job = Job.objects.enqueue(
         flags["type"],
         flags["payload"],

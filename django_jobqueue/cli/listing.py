@@ -1,4 +1,4 @@
-"""`jobqueue list`: jobs by status, queue, type or key, in the order an index has."""
+"""`jobqueue list`: jobs by status, queue, type or key, in the order of an index."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from ..lifecycle.database import get_database
 from ..models import DeadJob, Job
 from ..options import get_options
 from ..states import DEAD, ENDED, JobStatus
+from ..storage.database import get_database
 from .answers import USAGE, Answer, Refusal
 from .arguments import read_count
 from .documents import describe_job, find_columns, get_status
-from .tables import format_age, format_table
+from .tables import format_age, format_table, shorten
 from .terminal import Terminal
 
 HELP = "List jobs, or dead jobs."
@@ -53,10 +53,11 @@ def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
     jobs = found[:limit]
     document = {"jobs": list(map(describe_job, jobs)), "has_more": len(found) > limit}
     if not jobs:
-        return Answer(document=document, text="", problem="No job matches.")
-    text = _format(jobs, get_database().read_clock(None), terminal.style)
+        return Answer(document=document, text="No job matches.")
+    show = _format_dead if status == DEAD else _format
+    text = show(jobs, get_database().read_clock(None), terminal.style)
     if document["has_more"]:
-        text += f"\nThere are more than {limit:,}; --limit shows more of them."
+        text += f"\nThere are more than {limit:,}; use --limit to list more."
     return Answer(document=document, text=text)
 
 
@@ -73,10 +74,10 @@ def _select_dead() -> QuerySet[Any]:
 
 
 def _select_live(status: str | None) -> QuerySet[Any]:
-    """Choose the order by the status: a partial index has it ready.
+    """Return the jobs of a status in the order of its partial index.
 
-    Pending jobs stand as each queue will claim them, scheduled ones as they fall due,
-    ended ones with the last to end first. All others: the last enqueued first.
+    Pending jobs in the order of their claim in each queue, scheduled jobs by due time,
+    ended jobs with the last to end first, all others with the last enqueued first.
     """
     rows: QuerySet[Any] = Job.objects.only(*find_columns(Job))
     if status is not None:
@@ -94,7 +95,7 @@ def _select_live(status: str | None) -> QuerySet[Any]:
 
 
 def _are_pruned(status: str) -> bool:
-    """Tell whether ended jobs of a status have `prune_at`, and are in its index."""
+    """Return whether ended jobs of a status have `prune_at`, and are in its index."""
     retention = get_options().retention[status]
     return retention.age is not None or retention.keep is not None
 
@@ -115,8 +116,25 @@ def _format(jobs: list[Job | DeadJob], now: datetime, style: Any) -> str:
     return format_table(headers, rows, right=["TRIES", "SINCE"], style=style)
 
 
+def _format_dead(jobs: list[DeadJob], now: datetime, style: Any) -> str:
+    headers = ["ID", "REASON", "QUEUE", "TRIES", "DIED", "TYPE", "ERROR"]
+    rows = [
+        [
+            job.pk,
+            job.reason,
+            job.queue,
+            f"{job.attempts}/{job.most_attempts}",
+            format_age(now - job.died_at),
+            job.job_type,
+            shorten(job.error),
+        ]
+        for job in jobs
+    ]
+    return format_table(headers, rows, right=["TRIES", "DIED"], style=style)
+
+
 def _format_since(job: Job | DeadJob, now: datetime) -> str:
-    """Say since when the job has been in its status, or until when it waits."""
+    """Return how long the job has had its status, or how long until it is due."""
     if isinstance(job, DeadJob):
         return format_age(now - job.died_at)
     if job.status == JobStatus.SCHEDULED and job.run_at > now:

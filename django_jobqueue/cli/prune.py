@@ -1,4 +1,4 @@
-"""`jobqueue prune`: delete ended jobs now, instead of in a worker's next minute."""
+"""`jobqueue prune`: delete ended jobs now; workers do the same once a minute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from django.db.models import Count
 
-from ..lifecycle.database import get_database
 from ..lifecycle.prune import (
     find_due_jobs,
     find_older_jobs,
@@ -17,27 +16,31 @@ from ..lifecycle.prune import (
     prune_older,
 )
 from ..states import ENDED
+from ..storage.database import get_database
 from .answers import Answer
 from .arguments import read_count, read_duration
 from .tables import format_count
 from .terminal import Terminal
 
-HELP = "Delete ended jobs whose time has come. Dead jobs are never deleted."
+HELP = "Delete ended jobs whose retention is over. Dead jobs are never deleted."
 KEYS = "is_dry_run; succeeded, cancelled: numbers; total"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--dry-run", action="store_true", help="Count them, delete nothing."
+        "--dry-run", action="store_true", help="Count the jobs, delete nothing."
     )
     parser.add_argument(
-        "--limit", type=read_count(1, 10**12), metavar="N", help="The most to delete."
+        "--limit",
+        type=read_count(1, 10**12),
+        metavar="N",
+        help="The most jobs to delete.",
     )
     parser.add_argument(
         "--older-than",
         type=read_duration,
         metavar="TIME",
-        help="Those that ended longer ago (12h, 30d), whatever RETENTION says.",
+        help="Jobs that ended longer ago (12h, 30d), instead of by RETENTION.",
     )
 
 
@@ -68,7 +71,7 @@ def _prune(flags: dict[str, Any]) -> Iterator[Counter[str]]:
 
 
 def _count(flags: dict[str, Any]) -> Counter[str]:
-    """Count what would go, in the same order and up to the same limit."""
+    """Count the jobs that would be deleted, in the same order and up to the limit."""
     db = get_database()
     if flags["older_than"] is None:
         due = find_due_jobs(db)

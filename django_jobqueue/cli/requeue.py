@@ -1,4 +1,4 @@
-"""`jobqueue requeue`: make dead jobs live again, by id or in bulk."""
+"""`jobqueue requeue`: make dead jobs pending again, by id or in bulk."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ from .lookup import find_ids
 from .tables import format_count
 from .terminal import Terminal
 
-HELP = "Make dead jobs live again."
+HELP = "Make dead jobs pending again."
 KEYS = """\
 requeued: number; key_in_use: number that stay dead; stayed: [{id, unique_key, used_by}]
 (at most 50); not_found: [ids as they were given that no dead job has]"""
 
-BATCH = 500
-SHOWN = 50
+BATCH_SIZE = 500
+MAX_SHOWN = 50
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", type=read_id, metavar="ID")
-    parser.add_argument("--reason", choices=DeadReason.values, help="Why they died.")
     parser.add_argument(
-        "--fingerprint", metavar="TEXT", help="Those of one error, as `show` names it."
+        "--reason", choices=DeadReason.values, help="Jobs that died of this."
+    )
+    parser.add_argument(
+        "--fingerprint",
+        metavar="TEXT",
+        help="Jobs of one error, as `errors` prints it.",
     )
     add_filters(parser, action="Requeue")
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """Requeue the named dead jobs, or all that match."""
+    """Requeue the dead jobs with these ids, or all that match the filters."""
     wanted = _read_filters(flags)
     if bool(wanted or flags["all"]) == bool(flags["ids"]):
         raise Refusal(
-            "Name dead jobs by their ids, or choose them by --queue, --type, --reason, "
-            "--fingerprint or --all: one of the two.",
+            "Give either the ids of dead jobs, or one of --queue, --type, --reason, "
+            "--fingerprint and --all.",
             code=USAGE,
         )
     if flags["ids"]:
@@ -80,8 +84,8 @@ def _requeue(
 ) -> Answer:
     ids = list(rows.values_list("pk", flat=True))
     counts = RequeueCounts()
-    for start in range(0, len(ids), BATCH):
-        batch = ids[start : start + BATCH]
+    for start in range(0, len(ids), BATCH_SIZE):
+        batch = ids[start : start + BATCH_SIZE]
         counts += DeadJob.objects.filter(pk__in=batch).requeue()
         terminal.report(f"{start + len(batch):,} of {len(ids):,} dead jobs")
     stayed = _find_stayed(ids) if counts.key_in_use else []
@@ -93,12 +97,12 @@ def _requeue(
 
 
 def _find_stayed(ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    """Say of the first ones which live job has their key."""
+    """Return the first dead jobs that stayed, with the live job that has the key."""
     stayed: list[DeadJob] = []
-    for start in range(0, len(ids), BATCH):
-        rows = DeadJob.objects.filter(pk__in=ids[start : start + BATCH])
-        stayed += rows.filter(unique_key__isnull=False).order_by("pk")[:SHOWN]
-        if len(stayed) >= SHOWN:
+    for start in range(0, len(ids), BATCH_SIZE):
+        rows = DeadJob.objects.filter(pk__in=ids[start : start + BATCH_SIZE])
+        stayed += rows.filter(unique_key__isnull=False).order_by("pk")[:MAX_SHOWN]
+        if len(stayed) >= MAX_SHOWN:
             break
     return [
         {
@@ -110,7 +114,7 @@ def _find_stayed(ids: Sequence[UUID]) -> list[dict[str, Any]]:
             .values_list("pk", flat=True)
             .first(),
         }
-        for dead in stayed[:SHOWN]
+        for dead in stayed[:MAX_SHOWN]
     ]
 
 
@@ -128,7 +132,7 @@ def _describe(
 def _format(counts: RequeueCounts, stayed: list[dict[str, Any]]) -> str:
     lines = [f"{counts.requeued:,} requeued"]
     if counts.key_in_use:
-        lines.append(f"{counts.key_in_use:,} stay dead, their unique key is in use:")
+        lines.append(f"{counts.key_in_use:,} not requeued, the unique key is in use:")
     for dead in stayed:
         lines.append(f"  {dead['id']}  {dead['unique_key']!r} of {dead['used_by']}")
     return "\n".join(lines)
@@ -137,5 +141,5 @@ def _format(counts: RequeueCounts, stayed: list[dict[str, Any]]) -> str:
 def _find_problem(counts: RequeueCounts, not_found: list[str]) -> str:
     problems = [f"There is no dead job {text}." for text in not_found]
     if counts.key_in_use:
-        problems.append("Not all could be requeued.")
+        problems.append("Some dead jobs could not be requeued.")
     return "\n".join(problems)

@@ -1,11 +1,14 @@
-"""`jobqueue show ID`: one job, live or dead, with its payload and all its attempts."""
+"""`jobqueue show ID`: one job, live or dead, with its payload and its attempts."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from typing import Any
 
-from ..models import Attempt, DeadJob, Job
+from ..models import Attempt, DeadJob, Job, WorkerHeartbeat
+from ..options import get_options
+from ..states import JobStatus
+from ..storage.database import get_database
 from .answers import Answer, Refusal
 from .arguments import read_id
 from .documents import FULL, describe_attempt, describe_job, get_status
@@ -36,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """Show the job, wherever it lies."""
+    """Show the live or dead job."""
     prefix = flags["id"]
     id = find_id(prefix)
     job = None if id is None else get_job(id)
@@ -51,6 +54,8 @@ def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
 
 def _format(job: Job | DeadJob, attempts: list[Attempt], style: Any) -> str:
     parts = [format_fields(_list_fields(job))]
+    if hint := _describe_missing_worker(job):
+        parts.append(style.WARNING(hint))
     for name in ("payload", "args", "result", "progress", "meta"):
         value = getattr(job, name, None)
         if value not in (None, {}, []) or name == "payload":
@@ -58,6 +63,20 @@ def _format(job: Job | DeadJob, attempts: list[Attempt], style: Any) -> str:
             parts.append(f"{heading}\n{indent(format_json(value))}")
     parts += [_format_attempt(attempt, style) for attempt in attempts]
     return "\n\n".join(parts)
+
+
+def _describe_missing_worker(job: Job | DeadJob) -> str:
+    """Return what to do if no live worker can run a pending job, else ""."""
+    if isinstance(job, DeadJob) or job.status != JobStatus.PENDING:
+        return ""
+    since = get_database().read_clock(None) - get_options().heartbeat_ttl
+    alive = WorkerHeartbeat.objects.filter(last_seen_at__gte=since)
+    if any(worker.serves(job.queue) for worker in alive):
+        return ""
+    return (
+        f"No live worker serves the queue {clean(job.queue)}. Start one with: "
+        f"manage.py runworker"
+    )
 
 
 def _list_fields(job: Job | DeadJob) -> list[tuple[str, Any]]:

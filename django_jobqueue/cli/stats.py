@@ -1,4 +1,4 @@
-"""`jobqueue stats`: jobs by queue and status, what ended lately, who works."""
+"""`jobqueue stats`: jobs by queue and status, throughput, dead jobs and workers."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--exact",
         action="store_true",
-        help="Count every row, even if the table is large and it takes long.",
+        help="Count every row, also in a large table, where this is slow.",
     )
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """Read once and show."""
+    """Read the stats once and format them."""
     stats = read_stats(minutes=flags["minutes"], is_exact=flags["exact"])
     parts = [
         _format_queues(stats, terminal.style),
@@ -50,6 +50,8 @@ def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
         f"Dead jobs: {stats.dead:,}",
         f"Workers: {stats.workers_alive} alive, {stats.workers_stale} stale",
     ]
+    if not stats.workers_alive and stats.totals[JobStatus.PENDING]:
+        parts[3] += ". Jobs wait: start a worker with manage.py runworker"
     text = f"{parts[0]}\n\n{parts[1]}\n\n{parts[2]}\n{parts[3]}"
     return Answer(document=_describe(stats), text=text)
 

@@ -1,7 +1,7 @@
-"""Tables: text for people, aligned, readable at 80 to 100 columns.
+"""Tables: aligned text for people, most of it readable at 80 to 100 columns.
 
-Whatever comes out of a row passes clean(): a payload or an error must not steer the
-terminal of the person who looks at it.
+All text from the database passes clean(): a payload or an error must not send control
+sequences to the reader's terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def format_table(
     right: Sequence[str] = (),
     style: Any = None,
 ) -> str:
-    """Return aligned columns; those named in `right` hold numbers."""
+    """Return aligned columns; those named in `right` are aligned right."""
     cells = [[_format_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
     lines = [
@@ -83,19 +83,25 @@ def format_bytes(number: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text on one line, with every control character spelled out."""
+    """Return the text on one line, with every control character escaped."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else _spell(c) for c in text)
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def clean_lines(text: str) -> str:
-    """Return the text with its lines and tabs, other control characters spelled out."""
+    """Return the text with its lines and tabs, other control characters escaped."""
     return "\n".join(clean(line.expandtabs()) for line in text.split("\n"))
 
 
+def shorten(text: str, limit: int = 60) -> str:
+    """Return the first line of a text, cut to fit a column."""
+    line = text.strip().partition("\n")[0].rstrip()
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
 def indent(text: str, by: str = GAP) -> str:
-    """Return the text with each line moved in."""
+    """Return the text with each line indented."""
     return "\n".join(f"{by}{line}".rstrip() for line in text.split("\n"))
 
 
@@ -105,5 +111,5 @@ def _format_cell(value: Any) -> str:
     return f"{value:,}" if type(value) is int else clean(str(value))
 
 
-def _spell(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()

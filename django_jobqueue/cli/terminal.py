@@ -1,7 +1,7 @@
-"""Terminal: where a sub-command writes, and whether a person sits in front of it.
+"""Terminal: the output streams of a sub-command, and whether they are a terminal.
 
-Answers go to stdout by way of the command. Questions and progress go to stderr, and
-only where somebody reads them: with --json there is one document on stdout, no more.
+The command prints answers to stdout. Questions and progress go to stderr, and only if
+it is a terminal: with --json stdout has exactly one document.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Terminal:
     def confirm(self, question: str) -> None:
         """Ask, and raise Refusal unless the answer is yes."""
         if not (sys.stdin.isatty() and self.stderr.isatty()):
-            raise Refusal(f"{question} Nobody can answer here: add --yes.", code=USAGE)
+            raise Refusal(f"{question} This is not a terminal: add --yes.", code=USAGE)
         self._write(f"{question} [y/N] ", ending="")
         self.stderr.flush()
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise Refusal("Nothing was done.")
 
     def report(self, line: str) -> None:
-        """Show the progress of long work to whoever watches."""
+        """Show the progress of long work on a terminal."""
         if self.stderr.isatty():
             self._write(line)
 
     def _write(self, text: str, **options: str) -> None:
-        # Django paints everything on stderr red; neither is an error.
+        # Django colours all of stderr red; questions and progress are not errors.
         self.stderr.write(text, style_func=str, **options)

@@ -1,4 +1,4 @@
-"""`jobqueue worker`: the same as `runworker`, under a name no other app takes."""
+"""`jobqueue worker`: the same as `runworker`, which another app may define too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .terminal import Terminal
 from .worker_flags import add_worker_flags
 
 HELP = RunWorker.help
-KEYS = "The same as --log-format json: one JSON object a log line, on stderr."
+KEYS = "The same as --log-format json: one JSON object per log line, on stderr."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> None:
-    """Run jobs until told to stop."""
+    """Run jobs until a signal stops the worker."""
     command = RunWorker()
     command.stderr = terminal.stderr
     if flags["json"]:

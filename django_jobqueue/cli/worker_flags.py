@@ -1,30 +1,39 @@
-"""The flags of `runworker` and `jobqueue worker`, each the option of its name.
+"""The flags of `runworker` and `jobqueue worker`; each sets the option of its name.
 
-A flag that is not given is None: then the environment and the settings speak.
+A flag that is not given is None: then the environment or the setting applies.
 """
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from ..suggestions import find_similar
 
 
 def add_worker_flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    queues = parser.add_mutually_exclusive_group()
+    queues.add_argument(
         "--queues",
         metavar="high:4,default,low",
         help="Queues to serve, with weights. Default: all, new ones included.",
     )
-    parser.add_argument(
-        "--exclude-queues", metavar="NAMES", help="Queues not to serve."
+    queues.add_argument(
+        "--exclude-queues", metavar="NAMES", help="Serve all queues except these."
     )
     parser.add_argument(
-        "--concurrency", type=int, metavar="N", help="Jobs that run at a time."
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help="Jobs that one process runs at a time.",
     )
     parser.add_argument(
         "--poll-interval",
         type=float,
         metavar="SECONDS",
-        help="How often to look for jobs where nobody can notify us.",
+        help="Time between two polls while no notification arrives.",
     )
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="The most jobs one claim takes."
@@ -33,7 +42,7 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         "--shutdown-timeout",
         type=float,
         metavar="SECONDS",
-        help="How long running jobs may go on after the first signal.",
+        help="How long running jobs may continue after the first signal.",
     )
     parser.add_argument(
         "--processes", type=int, metavar="N", help="Processes that run jobs."
@@ -48,24 +57,24 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         "--max-processes",
         type=int,
         metavar="N",
-        help="The most processes: start more while jobs wait, end them when idle.",
+        help="The most processes: start more while jobs wait, stop idle ones.",
     )
     parser.add_argument(
         "--max-jobs",
         type=int,
         metavar="N",
-        help="Replace a process after so many jobs (--in-process: stop).",
+        help="Replace a process after this many jobs (--in-process: stop).",
     )
     parser.add_argument(
         "--max-memory",
         metavar="SIZE",
-        help="Replace a process that takes more memory, such as 512M.",
+        help="Replace a process that uses more memory than this, such as 512M.",
     )
     parser.add_argument(
         "--in-process",
         action="store_true",
         default=None,
-        help="No child processes, for debuggers: no hard time-outs either.",
+        help="No child processes, for debuggers; no hard time-outs either.",
     )
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument(
@@ -81,13 +90,13 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         "--idle-timeout",
         type=float,
         metavar="SECONDS",
-        help="Stop after so long without a job.",
+        help="Stop after this time without a job.",
     )
     parser.add_argument(
         "--reload",
         action="store_true",
         default=None,
-        help="When code changes, let running jobs end, then go on with the new code.",
+        help="When code changes, let running jobs end, then restart with the new code.",
     )
     parser.add_argument(
         "--health-host",
@@ -108,7 +117,7 @@ def add_worker_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--database", metavar="ALIAS", help="The database that holds the jobs."
     )
-    parser.add_argument("--name", help="What to call this worker in lists.")
+    parser.add_argument("--name", help="The name of this worker in lists.")
     parser.add_argument(
         "--log-format", choices=["text", "json"], help="logfmt or JSON lines."
     )
@@ -117,3 +126,33 @@ def add_worker_flags(parser: ArgumentParser) -> None:
         choices=["auto", "all"],
         help="all: one line for each job, however many there are.",
     )
+
+
+def suggest_flags(parser: Any, others: Iterable[Any] = ()) -> None:
+    """Extend the parser's errors: name the flag or sub-command that was probably
+    meant. `others` are the parsers of its sub-commands."""
+    parsers = [parser, *others]
+    report = parser.error
+
+    def report_with_hint(message: str) -> NoReturn:
+        known = {flag for each in parsers for flag in each._option_string_actions}
+        if message.startswith("unrecognized arguments:"):
+            hints = [find_similar(flag, known) for flag in _FLAG.findall(message)]
+            meant = ", ".join(hint for hint in hints if hint)
+            message += f". Did you mean {meant}?" if meant else ""
+        elif message.startswith("argument COMMAND: invalid choice:"):
+            given, *names = _QUOTED.findall(message)
+            command = _OTHER_COMMANDS.get(given) or find_similar(given, names)
+            message += f". Did you mean {command}?" if command else ""
+        elif message.endswith("required: COMMAND"):
+            message += ". List them with: manage.py jobqueue --help"
+        report(message)
+        raise AssertionError("the parser's error() has returned")
+
+    parser.error = report_with_hint
+
+
+_FLAG = re.compile(r"(?<= )--[^\s=]+")
+_QUOTED = re.compile(r"'([^']*)'")
+# Sub-commands of other job systems → ours.
+_OTHER_COMMANDS = {"retry": "requeue", "purge": "prune", "status": "stats"}

@@ -1,4 +1,4 @@
-"""`jobqueue workers`: who works, since when, and who has fallen silent."""
+"""`jobqueue workers`: the workers with a heartbeat row, stale ones marked."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from argparse import ArgumentParser
 from datetime import datetime
 from typing import Any
 
-from ..lifecycle.database import get_database
 from ..models import WorkerHeartbeat
 from ..options import get_options
+from ..storage.database import get_database
 from .answers import Answer
 from .tables import format_age, format_bytes, format_table
 from .terminal import Terminal
@@ -19,6 +19,7 @@ workers: [{id, name, host, pid, queues: {name: weight} or {} for all, concurrenc
 state, is_stale, running, processed, failed, memory (bytes), version, started_at,
 last_seen_at, last_seen_seconds}]; alive, stale: numbers"""
 
+_NONE_ALIVE = "No worker is alive. Start one with: manage.py runworker"
 _COLUMNS = (
     "id",
     "name",
@@ -38,11 +39,11 @@ _COLUMNS = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """None of its own."""
+    """Add nothing: the sub-command has no flags."""
 
 
 def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
-    """List all that have a heartbeat, the silent ones marked."""
+    """List all workers with a heartbeat row."""
     now = get_database().read_clock(None)
     workers = [
         _describe(worker, now)
@@ -53,7 +54,7 @@ def run(flags: dict[str, Any], terminal: Terminal) -> Answer:
     return Answer(
         document={"workers": workers, "alive": alive, "stale": stale},
         text=_format(workers, terminal.style) if workers else "",
-        problem="" if alive else "No worker is alive.",
+        problem="" if alive else _NONE_ALIVE,
     )
 
 

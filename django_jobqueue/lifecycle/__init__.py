@@ -1,5 +1,5 @@
-"""The state machine: one file for each arrow, the only place that moves a job.
+"""The state machine: one file for each transition, the only place that moves a job.
 
-Each arrow takes the Database it works on. The hand-written statements are PostgreSQL's;
-every other database, and the tests on PostgreSQL too, run the portable version.
+Each transition takes the Database it works on. Statements written by hand are for
+PostgreSQL; every other database runs the version of the same name in portable/.
 """

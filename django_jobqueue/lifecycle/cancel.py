@@ -1,7 +1,9 @@
 """Cancel: scheduled, pending, blocked → cancelled; asks a running attempt to stop.
 
-Called by anyone with the permission. The state is tested in the UPDATE itself, so that
-a claim at the same moment either happens before, and is asked to stop, or not at all.
+Called by anyone with the permission. The UPDATE itself tests the state: a claim at the
+same moment either happens before, and its attempt is asked to stop, or not at all. A
+request is kept: finish and rescue cancel a job that has one, unless its handler
+returns: then the job has succeeded.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from ..models import Job
 from ..options import Options, get_options
 from ..states import LIVE, WAITING, CancelResult, JobStatus
-from .database import Database
-from .notify import notify_cancel
-from .report import report_cancelled
+from ..storage.commit_signals import report_cancelled
+from ..storage.database import Database
+from ..storage.notify import notify_cancel
 
 
 def cancel_job(
@@ -37,8 +39,11 @@ def cancel_job(
     now = db.read_clock(now)
     rows = Job.objects.using(db.alias).filter(pk=job.pk)
     result = CancelResult.ENDED
-    # In one transaction: what we cancel cannot be pruned before it is read.
+    # In one transaction: a job that we cancel cannot be pruned before it is read.
     with db.atomic():
+        # Locked first: between the two updates it could stop running and wait again.
+        # Then neither update would find it.
+        _wait_for_row(db, job.pk)
         if rows.filter(status__in=WAITING).update(**_plan_end(options, now, reason)):
             result = CancelResult.CANCELLED
         elif rows.filter(status=JobStatus.RUNNING).update(**_plan_request(now)):
@@ -64,7 +69,7 @@ def cancel_jobs(
 ) -> Counter[CancelResult]:
     """Cancel one batch of jobs in one transaction; count what became of them.
 
-    Those that somebody holds are cancelled one by one, after the others.
+    Those whose rows are locked are cancelled one by one, after the others.
     """
     options = get_options()
     db = db or Database(alias=options.database)
@@ -92,6 +97,15 @@ def cancel_jobs(
     for id in set(ids) - {job.pk for job in locked}:
         results[cancel_job(Job(pk=id), reason=reason, db=db, now=now)] += 1
     return results
+
+
+def _wait_for_row(db: Database, id: UUID) -> None:
+    """Wait for the row and lock it until the end of the transaction."""
+    features = connections[db.alias].features
+    rows = Job.objects.using(db.alias).select_for_update(
+        no_key=features.has_select_for_no_key_update
+    )
+    rows.filter(pk=id).values_list("pk").first()
 
 
 def _plan_end(options: Options, now: datetime, reason: str) -> dict[str, Any]:

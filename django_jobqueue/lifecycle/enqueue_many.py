@@ -1,8 +1,8 @@
 """Enqueue in bulk: any iterable of specs, in chunks and in constant memory.
 
-Called by Job.objects.enqueue_many(). Jobs without a unique key go by COPY on
-PostgreSQL, those with one by INSERT … ON CONFLICT DO NOTHING in the order of their
-keys, so that two bulks cannot deadlock.
+Called by Job.objects.enqueue_many(). On PostgreSQL, jobs without a unique key are
+written by COPY, those with one by INSERT … ON CONFLICT DO NOTHING in the order of their
+keys: two bulks cannot deadlock.
 """
 
 from __future__ import annotations
@@ -15,27 +15,34 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, connections
+from django.db import DatabaseError, IntegrityError, OperationalError, connections
 
-from ..exceptions import InvalidOption, JobQueueError
+from ..exceptions import InvalidOption, JobQueueError, UniqueKeyBusy
 from ..joboptions import NO_OPTIONS
 from ..models import Job
 from ..options import Options, get_options
-from . import seams
-from .database import Database, count_microseconds, make_rank
-from .enqueue import (
+from ..storage import test_hooks
+from ..storage.commit_signals import report_enqueued
+from ..storage.database import Database, count_microseconds, make_rank
+from ..storage.new_jobs import (
+    KEYED_COLUMNS,
+    NEW_COLUMNS,
+    TIMED_COLUMNS,
     JobSpec,
     NewJob,
     check_spec,
     dump_backoff,
     find_run_at,
-    plan_job,
 )
-from .notify import notify_due_on_commit, notify_on_commit
-from .report import report_enqueued
+from ..storage.notify import notify_due_on_commit, notify_on_commit
+from .enqueue import MAX_TRIES, hint_at_migrate, is_hidden_conflict, refuse_dead_ids
+from .portable import enqueue_many as portable
 
-CHUNK = 2000
-SLICE = 250
+# Jobs of one transaction, and of one write to a COPY.
+CHUNK_JOBS = 2000
+SLICE_JOBS = 250
+# The most text in one INSERT of jobs with a unique key.
+MAX_STATEMENT_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,8 @@ def enqueue_jobs(
         for chunk in _read_chunks(specs):
             try:
                 news = _check_chunk(chunk, options, start=started)
-                counts += _insert_chunk(db, news, options)
+                used = [spec.id for spec in chunk if not spec.use()]
+                counts += _try_to_insert(db, news, options, used)
             except IntegrityError as cause:
                 error = InvalidOption(
                     "A JobSpec of this chunk was enqueued before: its id is taken. "
@@ -72,19 +80,22 @@ def enqueue_jobs(
                 error.counts = EnqueueCounts() if atomic else counts
                 raise error from cause
             except JobQueueError as error:
-                # Rolled back as a whole: nothing of it was written.
+                # With atomic, everything is rolled back: nothing was written.
                 error.counts = EnqueueCounts() if atomic else counts
                 raise
+            except DatabaseError as error:
+                hint_at_migrate(error)
+                raise
             started += len(chunk)
-            if seams.listeners:
-                seams.tell_enqueued(_read_created(db, news))
+            if test_hooks.listeners:
+                test_hooks.notify_enqueued(_read_created(db, news))
     return counts
 
 
 def _read_chunks(specs: Iterable[JobSpec]) -> Iterator[list[JobSpec]]:
     """Read each chunk whole before it is sent: the generator may query as well."""
     iterator = iter(specs)
-    while chunk := list(islice(iterator, CHUNK)):
+    while chunk := list(islice(iterator, CHUNK_JOBS)):
         yield chunk
 
 
@@ -99,17 +110,44 @@ def _check_chunk(chunk: list[JobSpec], options: Options, *, start: int) -> list[
     return news
 
 
-def _insert_chunk(db: Database, news: list[NewJob], options: Options) -> EnqueueCounts:
-    """Insert one chunk, in a transaction of its own if the caller has none."""
+def _try_to_insert(
+    db: Database, news: list[NewJob], options: Options, used: list[UUID]
+) -> EnqueueCounts:
+    """Insert one chunk; again if its snapshot does not show who has a unique key."""
+    for tries_left in reversed(range(MAX_TRIES)):
+        try:
+            return _insert_chunk(db, news, options, used)
+        except OperationalError as error:
+            if not is_hidden_conflict(error):
+                raise
+            # Inside the caller's transaction a retry would use the same snapshot.
+            if connections[db.alias].in_atomic_block or not tries_left:
+                raise UniqueKeyBusy(
+                    "A job that this transaction cannot see has a unique key of this "
+                    "chunk: it was enqueued after the transaction took its snapshot. "
+                    "Enqueue in another transaction."
+                ) from error
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _insert_chunk(
+    db: Database, news: list[NewJob], options: Options, used: list[UUID]
+) -> EnqueueCounts:
+    """Insert one chunk, in its own transaction if the caller has none.
+
+    `used` are the ids that other jobs may have had.
+    """
     now = db.read_clock(None)
+    keyed = [new for new in news if new.options.unique_key is not None]
+    plain = [new for new in news if new.options.unique_key is None]
     with db.atomic():
         if not db.is_postgres:
-            return _insert_chunk_portable(db, news, options, now=now)
-        keyed = [new for new in news if new.options.unique_key is not None]
-        plain = [new for new in news if new.options.unique_key is None]
-        _copy_jobs(db, plain, options, now=now)
-        created = _insert_keyed_jobs(db, keyed, options, now=now)
-        _notify_chunk(db, news, options, now=now)
+            created = portable.insert_jobs(db, news, options, now=now)
+        else:
+            _copy_jobs(db, plain, options, now=now)
+            created = _insert_keyed_jobs(db, keyed, options, now=now)
+            _notify_chunk(db, news, options, now=now)
+        refuse_dead_ids(db, used)
         _report_chunk(db, news, created, now=now)
         return EnqueueCounts(len(plain) + len(created), len(keyed) - len(created))
 
@@ -123,7 +161,7 @@ def _read_created(db: Database, news: list[NewJob]) -> list[Job]:
 def _notify_chunk(
     db: Database, news: list[NewJob], options: Options, *, now: datetime
 ) -> None:
-    """Say the best of each queue, and what is due first."""
+    """Notify of the lowest rank of each queue, and of the first job that is due."""
     due: set[tuple[str, int]] = set()
     delays = []
     for new in news:
@@ -143,7 +181,7 @@ def _notify_chunk(
 def _report_chunk(
     db: Database, news: list[NewJob], created: set[UUID], *, now: datetime
 ) -> None:
-    """Tell of the new jobs: those without a key, and those whose key was free."""
+    """Report the new jobs: those without a key, and those whose key was free."""
     report_enqueued(
         db.alias,
         (
@@ -154,59 +192,20 @@ def _report_chunk(
     )
 
 
-def _insert_chunk_portable(
-    db: Database, news: list[NewJob], options: Options, *, now: datetime
-) -> EnqueueCounts:
-    jobs = [plan_job(db, new, now, options) for new in news]
-    rows = Job.objects.using(db.alias)
-    keyed = [job for job in jobs if job.unique_key is not None]
-    plain = [job for job in jobs if job.unique_key is None]
-    rows.bulk_create(plain)
-    rows.bulk_create(keyed, ignore_conflicts=True)
-    created: set[UUID] = set()
-    for start in range(0, len(keyed), 500):
-        ids = [job.pk for job in keyed[start : start + 500]]
-        created |= set(rows.filter(pk__in=ids).values_list("pk", flat=True))
-    _report_chunk(db, news, created, now=now)
-    return EnqueueCounts(len(plain) + len(created), len(keyed) - len(created))
+_NEXT = ",\n        "
 
-
-COPY_JOBS = """
+COPY_JOBS = f"""
     COPY jobqueue_job (
-        id,
-        job_type,
-        queue,
-        payload,
-        args,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta
+        {_NEXT.join(NEW_COLUMNS)}
     )
     FROM STDIN
 """
 
 
-# Without what their options say: a default costs the server less than a text to read.
-COPY_PLAIN_JOBS = """
+# Without the columns of options: a default costs the server less than a text to read.
+COPY_PLAIN_JOBS = f"""
     COPY jobqueue_job (
-        id,
-        job_type,
-        queue,
-        payload,
-        args,
-        status,
-        priority,
-        rank,
-        run_at,
-        created_at
+        {_NEXT.join(TIMED_COLUMNS)}
     )
     FROM STDIN
 """
@@ -217,12 +216,14 @@ def _copy_jobs(
 ) -> None:
     plain = [new for new in news if new.options is NO_OPTIONS]
     special = [new for new in news if new.options is not NO_OPTIONS]
-    with connections[db.alias].cursor() as cursor:
+    connection = connections[db.alias]
+    # Django does not wrap what a COPY raises.
+    with connection.wrap_database_errors, connection.cursor() as cursor:
         if plain:
             with cursor.copy(COPY_PLAIN_JOBS) as copy:
                 # In slices: the server works on one while we write the next.
-                for start in range(0, len(plain), SLICE):
-                    rows = plain[start : start + SLICE]
+                for start in range(0, len(plain), SLICE_JOBS):
+                    rows = plain[start : start + SLICE_JOBS]
                     copy.write("".join(_format_rows(rows, options, now=now)))
         if special:
             with cursor.copy(COPY_JOBS) as copy:
@@ -236,7 +237,7 @@ def _format_rows(
     """Yield the rows of jobs without options as COPY reads them.
 
     Most bulks have no others, and write_row() would take three times as long. Names
-    cannot hold anything that COPY gives a meaning to, and JSON only a backslash.
+    contain no character that is special to COPY, JSON only the backslash.
     """
     aging = count_microseconds(options.aging)
     rank = make_rank(now, now, priority=0, aging=options.aging)
@@ -252,103 +253,21 @@ def _format_rows(
         )
 
 
-INSERT_KEYED_JOBS = """
+INSERT_KEYED_JOBS = f"""
     INSERT INTO jobqueue_job (
-        id,
-        job_type,
-        queue,
-        payload,
-        args,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta,
-        unique_key
+        {_NEXT.join(KEYED_COLUMNS)}
     )
     SELECT
-        id,
-        job_type,
-        queue,
-        payload::jsonb,
-        args::jsonb,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff::jsonb,
-        created_at,
-        expires_at,
-        tags::jsonb,
-        meta::jsonb,
-        unique_key
+        {_NEXT.join(KEYED_COLUMNS)}
     FROM unnest(
-        %(ids)s::uuid[],
-        %(job_types)s::text[],
-        %(queues)s::text[],
-        %(payloads)s::text[],
-        %(args)s::text[],
-        %(statuses)s::text[],
-        %(priorities)s::smallint[],
-        %(ranks)s::bigint[],
-        %(run_ats)s::timestamptz[],
-        %(max_attempts)s::integer[],
-        %(timeouts)s::interval[],
-        %(backoffs)s::text[],
-        %(created_ats)s::timestamptz[],
-        %(expires_ats)s::timestamptz[],
-        %(tags)s::text[],
-        %(metas)s::text[],
-        %(unique_keys)s::text[]
+        {_NEXT.join(f"%({name})s::{type}[]" for name, type in KEYED_COLUMNS.items())}
     ) AS new (
-        id,
-        job_type,
-        queue,
-        payload,
-        args,
-        status,
-        priority,
-        rank,
-        run_at,
-        max_attempts,
-        timeout,
-        backoff,
-        created_at,
-        expires_at,
-        tags,
-        meta,
-        unique_key
+        {_NEXT.join(KEYED_COLUMNS)}
     )
-    ORDER BY job_type, unique_key
+    ORDER BY job_type COLLATE "C", unique_key COLLATE "C"
     ON CONFLICT (job_type, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id
 """
-KEYED_PARAMETERS = (
-    "ids",
-    "job_types",
-    "queues",
-    "payloads",
-    "args",
-    "statuses",
-    "priorities",
-    "ranks",
-    "run_ats",
-    "max_attempts",
-    "timeouts",
-    "backoffs",
-    "created_ats",
-    "expires_ats",
-    "tags",
-    "metas",
-)
 
 
 def _insert_keyed_jobs(
@@ -356,20 +275,42 @@ def _insert_keyed_jobs(
 ) -> set[UUID]:
     """Insert the jobs with a unique key and return the ids of those that are new.
 
-    The order keeps two bulks from a deadlock.
+    The order keeps two bulks from a deadlock, also over the statements of one chunk:
+    Python sorts by code points, as the collation "C" does.
     """
-    if not news:
-        return set()
-    columns = zip(*_plan_rows(news, options, now=now), strict=True)
-    parameters = dict(zip(KEYED_PARAMETERS, map(list, columns), strict=True))
-    parameters["unique_keys"] = [new.options.unique_key for new in news]
-    return {id for (id,) in db.execute(INSERT_KEYED_JOBS, parameters)}
+    created: set[UUID] = set()
+    ordered = sorted(news, key=lambda new: (new.job_type, new.options.unique_key or ""))
+    for part in _split_by_bytes(ordered):
+        columns = zip(*_plan_rows(part, options, now=now), strict=True)
+        parameters = dict(zip(NEW_COLUMNS, map(list, columns), strict=True))
+        parameters["unique_key"] = [new.options.unique_key for new in part]
+        created |= {id for (id,) in db.execute(INSERT_KEYED_JOBS, parameters)}
+    return created
+
+
+def _split_by_bytes(news: list[NewJob]) -> Iterator[list[NewJob]]:
+    """Split jobs for statements of at most MAX_STATEMENT_BYTES of text.
+
+    The server takes no more than 1 GB.
+    """
+    part: list[NewJob] = []
+    size = 0
+    for new in news:
+        texts = (new.payload, new.args, new.options.tags, new.options.meta)
+        weight = sum(len(text) for text in texts if text)
+        if part and size + weight > MAX_STATEMENT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(new)
+        size += weight
+    if part:
+        yield part
 
 
 def _plan_rows(
     news: list[NewJob], options: Options, *, now: datetime
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of each row, in the order of the columns above."""
+    """Yield the values of each row, in the order of NEW_COLUMNS."""
     for new in news:
         given = new.options
         run_at = find_run_at(new, now)
@@ -383,10 +324,10 @@ def _plan_rows(
             new.priority,
             make_rank(run_at, now, priority=new.priority, aging=options.aging),
             run_at,
+            now,
             given.max_attempts,
             given.timeout,
             dump_backoff(given),
-            now,
             given.expires_at,
             given.tags or "[]",
             given.meta or "{}",

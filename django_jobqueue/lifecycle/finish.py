@@ -1,37 +1,52 @@
 """Finish: running → succeeded, scheduled (retry, snooze), pending (release), cancelled,
-or the dead letters.
+or dead.
 
-Called by the worker's finish loop with whatever ended meanwhile, and by atomic jobs
-inside their own transaction. One gate for every end: each statement names id, lease
-token, status and worker, so that the late write of a rescued attempt is refused.
+Called by the worker's finish loop with the attempts that have ended, by rescue, and by
+atomic jobs inside their own transaction. This is the one gate for every end: each
+statement names id, lease token, status and worker, so the late write of a rescued
+attempt is refused. finish_succeeded.py, finish_moved.py and finish_died.py write.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ..exceptions import LeaseLost
 from ..options import Options
-from ..outcomes import Died
-from ..states import JobStatus
-from .bury import write_died
-from .database import Database, count_microseconds, dump_array
-from .endings import (
-    Ending,
-    Move,
-    Written,
-    clears_suspicion,
-    plan_move,
-    retell,
-    simplify,
+from ..outcomes import (
+    Died,
+    is_cancelled_sql,
+    is_database_trouble,
+    is_lock_wait,
+    names_row,
 )
-from .finish_portable import finish_portable
-from .settle import lock_owned
+from ..states import JobStatus
+from ..storage.commit_check import lock_owned
+from ..storage.database import Database, count_microseconds
+from ..storage.endings import (
+    Ending,
+    Unwritten,
+    Written,
+    as_written,
+    find_state,
+    is_refused_value,
+    split_endings,
+    with_constant_texts,
+)
+from ..storage.ownership import read_claim_states
+from ..storage.sql_parts import LIMIT_LOCK_WAIT
+from .finish_died import write_died
+from .finish_moved import write_moved
+from .finish_succeeded import delete_succeeded, write_succeeded
+from .portable import finish as portable
+
+# How long one call tries to write around rows that other sessions hold.
+LOCKED_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -39,12 +54,41 @@ class FinishReport:
     """What became of a batch of endings."""
 
     done: list[Ending] = field(default_factory=list)
-    # Somebody else holds the row: to be written with the next batch.
+    # Another session holds the row: to be written with the next batch.
     busy: list[Ending] = field(default_factory=list)
     # The job was taken away: nothing was written.
     lost: list[Ending] = field(default_factory=list)
+    # Refused by the database, or too slow: to be tried again after a while.
+    unwritten: list[Unwritten] = field(default_factory=list)
     # {queue: lowest rank} of the jobs that became pending, to notify workers.
     pending: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: FinishReport) -> None:
+        """Add the contents of another report."""
+        self.done += other.done
+        self.busy += other.busy
+        self.lost += other.lost
+        self.unwritten += other.unwritten
+        for queue, rank in other.pending.items():
+            self.add_pending(queue, rank)
+
+    def add_pending(self, queue: str, rank: int) -> None:
+        self.pending[queue] = min(rank, self.pending.get(queue, rank))
+
+
+# Returns None if all endings were written and none became pending.
+_Write = Callable[[Database, Sequence[Ending], Mapping[str, Any]], Written | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Where and how to write endings of one kind."""
+
+    db: Database
+    report: FinishReport
+    write: _Write
+    # Parameters that are the same for all endings.
+    shared: Mapping[str, Any]
 
 
 def finish_attempts(
@@ -54,61 +98,35 @@ def finish_attempts(
     worker_id: UUID,
     options: Options,
     now: datetime | None = None,
+    report: FinishReport | None = None,
 ) -> FinishReport:
     """Write the ends of attempts; each statement commits by itself.
 
-    A row that another transaction holds, or a text that the database refuses, delays or
-    spoils that one job only.
+    A row that another transaction holds, or a text that the database refuses, affects
+    only that one job; see FinishReport. Raises errors that concern all endings, such as
+    a lost connection. A `report` that was passed then has what was written before.
     """
-    report = FinishReport()
+    report = FinishReport() if report is None else report
     if not db.is_postgres:
-        finish_portable(
-            db, endings, report, worker_id=worker_id, options=options, now=now
+        # Filled after the commit of the only transaction.
+        whole = FinishReport()
+        portable.finish_attempts(
+            db, endings, whole, worker_id=worker_id, options=options, now=now
         )
+        report.add(whole)
         return report
-    quick, moved, died = _divide(endings)
-    shared = {"worker_id": worker_id, "now": now}
-    kept = {**shared, **_read_retention(options)}
+    shared = _share_parameters(options, worker_id=worker_id, now=now)
     is_kept = options.retention["succeeded"].age != timedelta()
-    write_quick = _write_succeeded if is_kept else _delete_succeeded
-    _write_batch(db, quick, report, write_quick, kept if is_kept else shared)
-    aging = count_microseconds(options.aging)
-    _write_batch(db, moved, report, _write_moved, {**kept, "aging": aging})
-    _write_batch(db, died, report, write_died, shared)
+    write = write_succeeded if is_kept else delete_succeeded
+    batch = _Batch(db=db, report=report, write=write, shared=shared)
+    quick, moved, died = _divide(endings)
+    _write_all(batch, quick)
+    _write_all(replace(batch, write=write_moved), moved)
+    _write_all(replace(batch, write=write_died), died)
     return report
 
 
-def finish_in_transaction(
-    db: Database, ending: Ending, *, worker_id: UUID, options: Options
-) -> None:
-    """Write the end of an atomic job inside its own open transaction.
-
-    Waits for the row if somebody else holds it. Raises LeaseLost if the job was taken
-    away: the caller must roll back.
-    """
-    if not db.is_postgres:
-        # Not left to the report: there, what has ended under our token is done.
-        if not lock_owned(db, ending.claim, worker_id=worker_id):
-            raise LeaseLost
-        report = FinishReport()
-        finish_portable(db, [ending], report, worker_id=worker_id, options=options)
-        return
-    db.execute(
-        LOCK_OWN_JOB,
-        {
-            "id": ending.claim.id,
-            "token": ending.claim.lease_token,
-            "worker_id": worker_id,
-        },
-    )
-    aging = count_microseconds(options.aging)
-    shared = {"worker_id": worker_id, "now": None, "aging": aging}
-    written = _write_moved(db, [ending], {**shared, **_read_retention(options)})
-    if not written:
-        raise LeaseLost
-
-
-# Held by others for a moment (an admin page, a progress write): wait, do not skip.
+# An admin page or a progress write holds the row for a moment: wait, do not skip.
 LOCK_OWN_JOB = """
     SELECT id
     FROM jobqueue_job
@@ -121,10 +139,48 @@ LOCK_OWN_JOB = """
 """
 
 
+def finish_in_transaction(
+    db: Database, ending: Ending, *, worker_id: UUID, options: Options
+) -> None:
+    """Write the end of an atomic job inside its own open transaction.
+
+    Waits for the row if another session holds it. Raises LeaseLost if the job was taken
+    away: the caller must roll back.
+    """
+    if not db.is_postgres:
+        # Checked first: the report calls an attempt done that ended under our token.
+        if not lock_owned(db, ending.claim, worker_id=worker_id):
+            raise LeaseLost
+        report = FinishReport()
+        portable.finish_attempts(
+            db, [ending], report, worker_id=worker_id, options=options
+        )
+        return
+    claim = ending.claim
+    own = {"id": claim.id, "token": claim.lease_token, "worker_id": worker_id}
+    db.execute(LOCK_OWN_JOB, own)
+    shared = _share_parameters(options, worker_id=worker_id, now=None)
+    written = write_moved(db, [ending], shared)
+    if not written:
+        raise LeaseLost
+
+
+def _share_parameters(
+    options: Options, *, worker_id: UUID, now: datetime | None
+) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "now": now,
+        "aging": count_microseconds(options.aging),
+        "keep_succeeded": options.retention["succeeded"].delay,
+        "keep_cancelled": options.retention["cancelled"].delay,
+    }
+
+
 def _divide(
     endings: Sequence[Ending],
 ) -> tuple[list[Ending], list[Ending], list[Ending]]:
-    """Return the quick ones, the other moves and the deaths."""
+    """Return the quick successes, the other moves and the deaths."""
     quick: list[Ending] = []
     moved: list[Ending] = []
     died: list[Ending] = []
@@ -138,385 +194,156 @@ def _divide(
     return quick, moved, died
 
 
-def _read_retention(options: Options) -> dict[str, timedelta | None]:
-    return {
-        "keep_succeeded": options.retention["succeeded"].delay,
-        "keep_cancelled": options.retention["cancelled"].delay,
-    }
+def _write_all(batch: _Batch, endings: Sequence[Ending]) -> None:
+    """Write endings in statements of a bounded size."""
+    for part in split_endings(endings):
+        _write_part(batch, part)
 
 
-# None: all of them were written, and none became pending.
-_Write = Callable[[Database, Sequence[Ending], Mapping[str, Any]], Written | None]
-
-
-def _write_batch(
-    db: Database,
-    endings: Sequence[Ending],
-    report: FinishReport,
-    write: _Write,
-    shared: Mapping[str, Any],
-) -> None:
-    """Write one batch; halve it when the database refuses a value in it."""
-    if not endings:
-        return
+def _write_part(batch: _Batch, endings: Sequence[Ending]) -> None:
+    """Write endings with one statement; halve them when one is refused."""
     try:
-        with db.shielded():
-            written = write(db, endings, shared)
+        with batch.db.shielded():
+            written = batch.write(batch.db, endings, batch.shared)
     except Exception as error:
-        if not _is_refusal(error):
+        if _concerns_all(batch.db, error):
             raise
-        if len(endings) > 1:
-            middle = len(endings) // 2
-            _write_batch(db, endings[:middle], report, write, shared)
-            _write_batch(db, endings[middle:], report, write, shared)
-            return
-        [ending] = endings
-        written = (write_died if isinstance(ending.outcome, Died) else _write_moved)(
-            db, [simplify(ending)], {"aging": 0, **shared}
-        )
-    if written is None:
-        report.done += endings
+        if is_cancelled_sql(error):
+            # Timed out. Not halved here: each try may take as long again.
+            batch.report.unwritten.append(Unwritten(endings, error))
+        elif is_lock_wait(error):
+            _write_around_locks(batch, endings, error)
+        elif len(endings) > 1:
+            for half in _halve(endings):
+                _write_part(batch, half)
+        else:
+            _write_refused(batch, endings[0], error)
         return
-    done = {id for id, _, _ in written}
-    for _, queue, rank in written:
-        if queue is not None and rank is not None:
-            report.pending[queue] = min(rank, report.pending.get(queue, rank))
+    _note_written(batch, endings, written)
+
+
+def _write_around_locks(
+    batch: _Batch, endings: Sequence[Ending], error: Exception
+) -> None:
+    """Halve a group that waited for a row of another session until that row is alone.
+
+    Each try waits 50 ms, all of them together LOCKED_SECONDS. What is left then goes
+    back as it is.
+    """
+    deadline = time.monotonic() + LOCKED_SECONDS
+    groups = _halve(endings)
+    if not groups:
+        batch.report.unwritten.append(Unwritten(endings, error))
+    while groups:
+        group = groups.pop()
+        if time.monotonic() > deadline:
+            batch.report.unwritten.append(Unwritten(group, error))
+            continue
+        try:
+            with batch.db.transaction():
+                batch.db.execute(LIMIT_LOCK_WAIT, {}, is_rare=True)
+                written = batch.write(batch.db, group, batch.shared)
+        except Exception as second:
+            if _concerns_all(batch.db, second):
+                raise
+            if is_lock_wait(second) and len(group) > 1:
+                groups += _halve(group)
+            else:
+                batch.report.unwritten.append(Unwritten(group, second))
+            continue
+        _note_written(batch, group, written)
+
+
+def _halve(endings: Sequence[Ending]) -> list[Sequence[Ending]]:
+    middle = len(endings) // 2
+    return [endings[:middle], endings[middle:]] if middle else []
+
+
+def _concerns_all(db: Database, error: Exception) -> bool:
+    """Tell whether the error says nothing about single endings: all of them wait."""
+    if db.own is not None and db.own.closed:
+        return True
+    if is_database_trouble(error):
+        return True
+    if is_lock_wait(error):
+        return not names_row(error)
+    state = find_state(error)
+    # No disk or memory, an I/O error, a standby.
+    return state[:2] in {"53", "58"} or state == "25006"
+
+
+def _write_refused(batch: _Batch, ending: Ending, error: Exception) -> None:
+    """Write an ending with constant texts if the database refused its own texts."""
+    if not is_refused_value(error):
+        batch.report.unwritten.append(Unwritten([ending], error))
+        return
+    write: _Write = write_died if isinstance(ending.outcome, Died) else write_moved
+    plain = [with_constant_texts(ending)]
+    try:
+        with batch.db.shielded():
+            written = write(batch.db, plain, batch.shared)
+    except Exception as second:
+        if _concerns_all(batch.db, second):
+            raise
+        batch.report.unwritten.append(Unwritten([ending], second))
+        return
+    _note_written(replace(batch, write=write), plain, written)
+
+
+def _note_written(
+    batch: _Batch, endings: Sequence[Ending], written: Written | None
+) -> None:
+    """Add what a statement wrote to the report, and find out about the rest."""
+    if written is None:
+        batch.report.done += endings
+        return
+    jobs = {job.id: job for job in written}
+    for job in written:
+        if job.queue is not None and job.rank is not None:
+            batch.report.add_pending(job.queue, job.rank)
     missing: list[Ending] = []
     for ending in endings:
-        (report.done if ending.claim.id in done else missing).append(ending)
-    _settle(db, missing, report, worker_id=shared["worker_id"])
+        found = jobs.get(ending.claim.id)
+        if found is None:
+            missing.append(ending)
+        else:
+            done = as_written(ending, found.status, dead_id=found.dead_id)
+            batch.report.done.append(done)
+    stopped = _sort_missing(batch, missing)
+    # A job with a cancel request does not die: it is moved to cancelled. If that does
+    # not write it either, another session holds its row.
+    if batch.write is write_died:
+        _write_all(replace(batch, write=write_moved), stopped)
+    else:
+        batch.report.busy += stopped
 
 
-def _is_refusal(error: Exception) -> bool:
-    cause = error.__cause__ or error
-    state = getattr(cause, "sqlstate", None) or ""
-    return state[:2] in {"22", "23", "54"}
+def _sort_missing(batch: _Batch, missing: Sequence[Ending]) -> list[Ending]:
+    """Find out why rows were not written: locked, ended by us before, or lost.
 
-
-WRITE_SUCCEEDED = """
-    WITH ended AS MATERIALIZED (
-        SELECT given.id, given.result, given.age
-        FROM unnest(
-            %(ids)s::uuid[],
-            %(tokens)s::bigint[],
-            %(results)s::text[],
-            %(ages)s::float8[]
-        ) AS given (id, token, result, age)
-        CROSS JOIN LATERAL (
-            SELECT job.id
-            FROM jobqueue_job AS job
-            WHERE
-                job.id = given.id
-                AND job.lease_token = given.token
-                AND job.status = 'running'
-                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS owned
-    ),
-    clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    ),
-    written AS (
-        UPDATE jobqueue_job AS job
-        SET
-            status = 'succeeded',
-            worker_id = NULL,
-            unique_key = NULL,
-            unknown_since = NULL,
-            error = '',
-            result = ended.result::jsonb,
-            started_at = clock.now - ended.age * interval '1 second',
-            finished_at = clock.now,
-            finished_by = %(worker_id)s::uuid,
-            prune_at = clock.now + %(keep_succeeded)s::interval
-        FROM ended, clock
-        WHERE job.id = ended.id
-        RETURNING job.id
-    )
-    SELECT CASE WHEN count(*) < %(count)s THEN coalesce(array_agg(id), '{}') END
-    FROM written
-"""
-
-
-def _write_succeeded(
-    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> Written | None:
-    results = [ending.outcome.result for ending in endings]  # type: ignore[union-attr]
-    now = time.monotonic()
-    parameters = {
-        **shared,
-        **_name_attempts(endings),
-        # What is missing at the end of an array is NULL.
-        "results": results if any(results) else [],
-        "ages": dump_array(
-            "NULL" if ending.started is None else now - ending.started
-            for ending in endings
-        ),
-    }
-    return _read_written(db.execute(WRITE_SUCCEEDED, parameters))
-
-
-def _name_attempts(endings: Sequence[Ending]) -> dict[str, Any]:
-    """Return who is meant, as texts made in one go: psycopg takes a value at a time,
-    which cost an eighth of a worker's processor time (make profile)."""
-    return {
-        "ids": dump_array(ending.claim.id.hex for ending in endings),
-        "tokens": dump_array(ending.claim.lease_token for ending in endings),
-        "count": len(endings),
-    }
-
-
-def _read_written(rows: list[Any]) -> Written | None:
-    """Read which ones were written; None for all of them, the usual answer."""
-    [[ids]] = rows
-    return None if ids is None else [(id, None, None) for id in ids]
-
-
-DELETE_SUCCEEDED = """
-    WITH ended AS MATERIALIZED (
-        SELECT given.id
-        FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) AS given (id, token)
-        CROSS JOIN LATERAL (
-            SELECT job.id
-            FROM jobqueue_job AS job
-            WHERE
-                job.id = given.id
-                AND job.lease_token = given.token
-                AND job.status = 'running'
-                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
-            FOR UPDATE SKIP LOCKED
-        ) AS owned
-    ),
-    deleted AS (
-        DELETE FROM jobqueue_job
-        WHERE id = ANY(ARRAY(SELECT id FROM ended))
-        RETURNING id
-    )
-    SELECT CASE WHEN count(*) < %(count)s THEN coalesce(array_agg(id), '{}') END
-    FROM deleted
-"""
-
-
-def _delete_succeeded(
-    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> Written | None:
-    """RETENTION 0: a success leaves nothing behind."""
-    parameters = {"worker_id": shared["worker_id"], **_name_attempts(endings)}
-    return _read_written(db.execute(DELETE_SUCCEEDED, parameters))
-
-
-WRITE_MOVED = """
-    WITH clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    ),
-    ended AS MATERIALIZED (
-        SELECT given.*
-        FROM unnest(
-            %(ids)s::uuid[],
-            %(tokens)s::bigint[],
-            %(statuses)s::text[],
-            %(delays)s::interval[],
-            %(raises)s::integer[],
-            %(refunds)s::integer[],
-            %(troubles)s::integer[],
-            %(crashes)s::integer[],
-            %(cleared)s::boolean[],
-            %(unknowns)s::boolean[],
-            %(results)s::text[],
-            %(errors)s::text[],
-            %(ages)s::float8[],
-            %(numbers)s::integer[],
-            %(labels)s::text[],
-            %(exception_classes)s::text[],
-            %(messages)s::text[],
-            %(tracebacks)s::text[]
-        ) AS given (
-            id,
-            token,
-            status,
-            delay,
-            raised,
-            refund,
-            trouble,
-            crash,
-            is_cleared,
-            is_unknown,
-            result,
-            error,
-            age,
-            number,
-            label,
-            exception_class,
-            message,
-            traceback
-        )
-        CROSS JOIN LATERAL (
-            SELECT job.id
-            FROM jobqueue_job AS job
-            WHERE
-                job.id = given.id
-                AND job.lease_token = given.token
-                AND job.status = 'running'
-                AND job.worker_id IS NOT DISTINCT FROM %(worker_id)s::uuid
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS owned
-    ),
-    moved AS (
-        UPDATE jobqueue_job AS job
-        SET
-            status = ended.status,
-            worker_id = NULL,
-            lease_token = job.lease_token + ended.raised,
-            attempts = job.attempts - ended.refund,
-            given_back = job.given_back + ended.trouble,
-            crashes = CASE
-                WHEN ended.is_cleared THEN 0
-                ELSE job.crashes + ended.crash
-            END,
-            isolate = NOT ended.is_cleared AND (job.isolate OR ended.crash = 1),
-            unknown_since = CASE
-                WHEN ended.is_unknown THEN coalesce(job.unknown_since, clock.now)
-            END,
-            error = ended.error,
-            result = ended.result::jsonb,
-            started_at = clock.now - ended.age * interval '1 second',
-            run_at = CASE
-                WHEN ended.status IN ('pending', 'scheduled')
-                THEN clock.now + coalesce(ended.delay, '0')
-                ELSE job.run_at
-            END,
-            rank = CASE
-                WHEN ended.status = 'pending'
-                THEN (extract(epoch FROM clock.now) * 1000000)::bigint
-                    - job.priority * %(aging)s::bigint
-                ELSE job.rank
-            END,
-            unique_key = CASE
-                WHEN ended.status IN ('pending', 'scheduled') THEN job.unique_key
-            END,
-            finished_at = CASE
-                WHEN ended.status IN ('succeeded', 'cancelled') THEN clock.now
-            END,
-            finished_by = %(worker_id)s::uuid,
-            prune_at = CASE ended.status
-                WHEN 'succeeded' THEN clock.now + %(keep_succeeded)s::interval
-                WHEN 'cancelled' THEN clock.now + %(keep_cancelled)s::interval
-            END
-        FROM ended, clock
-        WHERE job.id = ended.id
-        RETURNING job.id, job.queue, job.rank, job.status
-    ),
-    noted AS (
-        INSERT INTO jobqueue_attempt (
-            job_id,
-            lease_token,
-            number,
-            worker_id,
-            started_at,
-            finished_at,
-            outcome,
-            exception_class,
-            message,
-            traceback
-        )
-        SELECT
-            ended.id,
-            ended.token,
-            ended.number,
-            %(worker_id)s::uuid,
-            clock.now - ended.age * interval '1 second',
-            clock.now,
-            ended.label,
-            ended.exception_class,
-            ended.message,
-            ended.traceback
-        FROM ended
-        JOIN moved ON moved.id = ended.id
-        CROSS JOIN clock
-        WHERE
-            ended.label <> 'succeeded'
-            OR ended.token > 1
-        ON CONFLICT (job_id, lease_token) DO NOTHING
-    )
-    SELECT
-        moved.id,
-        CASE WHEN moved.status = 'pending' THEN moved.queue END,
-        CASE WHEN moved.status = 'pending' THEN moved.rank END
-    FROM moved
-"""
-
-
-def _write_moved(
-    db: Database, endings: Sequence[Ending], shared: Mapping[str, Any]
-) -> Written:
-    moves: list[Move] = [plan_move(ending.outcome) for ending in endings]  # type: ignore[arg-type]
-    parameters = {
-        **shared,
-        "ids": [ending.claim.id for ending in endings],
-        "tokens": [ending.claim.lease_token for ending in endings],
-        "statuses": [str(move.status) for move in moves],
-        "delays": [move.delay for move in moves],
-        "raises": [int(ending.is_taken) for ending in endings],
-        "refunds": [move.refund for move in moves],
-        "troubles": [move.trouble for move in moves],
-        "crashes": [move.crash for move in moves],
-        "cleared": [clears_suspicion(move.label) for move in moves],
-        "unknowns": [move.is_unknown for move in moves],
-        "results": [move.result for move in moves],
-        "errors": [move.error for move in moves],
-        "ages": [ending.age for ending in endings],
-        "numbers": [ending.claim.attempt for ending in endings],
-        "labels": [str(move.label) for move in moves],
-        "exception_classes": [move.failure.exception_class for move in moves],
-        "messages": [move.failure.message for move in moves],
-        "tracebacks": [move.failure.traceback for move in moves],
-    }
-    return db.execute(WRITE_MOVED, parameters)
-
-
-# The attempt is the one before the present token: who took it away has noted it.
-READ_ENDS = """
-    SELECT
-        job.id,
-        job.status,
-        job.lease_token,
-        job.worker_id,
-        attempt.outcome
-    FROM jobqueue_job AS job
-    LEFT JOIN jobqueue_attempt AS attempt
-        ON attempt.job_id = job.id
-        AND attempt.lease_token = job.lease_token - 1
-    WHERE job.id = ANY(%(ids)s::uuid[])
-    UNION ALL
-    SELECT
-        dead.id,
-        'dead',
-        dead.lease_token,
-        NULL,
-        attempt.outcome
-    FROM jobqueue_deadjob AS dead
-    LEFT JOIN jobqueue_attempt AS attempt
-        ON attempt.job_id = dead.id
-        AND attempt.lease_token = dead.lease_token - 1
-    WHERE dead.id = ANY(%(ids)s::uuid[])
-"""
-
-
-def _settle(
-    db: Database, missing: Sequence[Ending], report: FinishReport, *, worker_id: UUID
-) -> None:
-    """Find out why rows did not come back: locked by someone, ended by us, or lost."""
+    Return the deaths of jobs that are still ours and have a cancel request: WRITE_DIED
+    leaves them out.
+    """
+    stopped: list[Ending] = []
     if not missing:
-        return
-    ids = [ending.claim.id for ending in missing]
-    found = {row[0]: tuple(row[1:]) for row in db.execute(READ_ENDS, {"ids": ids})}
+        return stopped
+    report, worker_id = batch.report, batch.shared["worker_id"]
+    states = read_claim_states(batch.db, [ending.claim.id for ending in missing])
     for ending in missing:
-        status, token, owner, taken = found.get(ending.claim.id, (None,) * 4)
-        is_running = status == JobStatus.RUNNING
-        if is_running and (token, owner) == (ending.claim.lease_token, worker_id):
-            report.busy.append(ending)
-        elif status and not is_running and ending.is_same_end(token, taken):
+        state = states.get(ending.claim.id)
+        if state is None:
+            (report.done if ending.has_deleted else report.lost).append(ending)
+        elif state.status == JobStatus.RUNNING:
+            claim = ending.claim
+            is_ours = (state.token, state.worker_id) == (claim.lease_token, worker_id)
+            is_stopped = state.is_cancel_requested and isinstance(ending.outcome, Died)
+            if not is_ours:
+                report.lost.append(ending)
+            else:
+                (stopped if is_stopped else report.busy).append(ending)
+        elif ending.is_same_end(state.token, state.last_outcome):
             # An earlier try was committed, only its reply was lost.
-            report.done.append(retell(ending, status))
+            report.done.append(as_written(ending, state.status))
         else:
             report.lost.append(ending)
+    return stopped

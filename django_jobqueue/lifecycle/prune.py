@@ -8,48 +8,70 @@ decided here: `prune_at` equals `finished_at`, and the newest `keep` of a status
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connections
 from django.db.models import F, Q, QuerySet
 
 from ..models import Attempt, Job
 from ..options import Retention, get_options
+from ..outcomes import (
+    is_cancelled_sql,
+    is_database_trouble,
+    is_lock_wait,
+    names_row,
+)
+from ..signals import Event
 from ..states import ENDED
-from .database import Database
-from .report import report_pruned
+from ..storage.bounded_waits import bounded_waits
+from ..storage.commit_signals import report_pruned
+from ..storage.database import Database
+from ..storage.sql_parts import CLOCK
+
+logger = logging.getLogger("django_jobqueue.worker")
 
 # Rows of one transaction: 500 with their attempts take a few milliseconds.
-BATCH = 500
-# Ids that one look of prune_older() passes.
-WINDOW = 5000
+BATCH_JOBS = 500
+# Of a whole batch, and of the parts of one that was refused.
+LONG_WAITS = {"lock_ms": 1_000, "statement_ms": 10_000}
+SHORT_WAITS = {"lock_ms": 100, "statement_ms": 1_000}
+# How long the parts of a refused batch are tried.
+DIVIDE_SECONDS = 5.0
+# Rows that one read of prune_older() covers.
+WINDOW_JOBS = 5000
 
-# Cancelled ones first: few shall not wait for millions.
+# Cancelled jobs first: a few must not wait for millions of others.
 _STATUSES = sorted(str(status) for status in ENDED)
-# By an age, at its end. The others ended under a count.
+# Jobs with a retention by age. The others ended under a retention by count.
 _IS_PROMISED = Q(prune_at__gt=F("finished_at"))
 
 
 def prune_jobs(
     db: Database,
     *,
-    limit: int = BATCH,
+    limit: int = BATCH_JOBS,
     now: datetime | None = None,
     retention: Mapping[str, Retention] | None = None,
+    passed: set[UUID] | None = None,
 ) -> int:
-    """Delete up to `limit` jobs, at most 500, in one transaction; return how many."""
+    """Delete up to `limit` jobs, at most 500, in one transaction; return how many.
+
+    Skips the jobs in `passed` and adds those that cannot be deleted.
+    """
     batches = prune_in_batches(
-        db, limit=min(limit, BATCH), now=now, retention=retention
+        db, limit=min(limit, BATCH_JOBS), now=now, retention=retention, passed=passed
     )
     return next((batch.total() for batch in batches), 0)
 
 
-HAS_DUE_JOBS = """
-    WITH clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    )
+# Runs on the worker's own connection: an idle worker need not open Django's to prune.
+HAS_DUE_JOBS = f"""
+    WITH {CLOCK}
     SELECT
         EXISTS (
             SELECT 1
@@ -71,7 +93,7 @@ HAS_DUE_JOBS = """
 def has_due_jobs(db: Database, *, now: datetime | None = None) -> bool:
     """Tell in one statement whether it is worth calling prune_jobs().
 
-    Of jobs that ended under a count it cannot say which are to go: for them it is.
+    True for jobs that ended under a count: this statement cannot tell which are due.
     """
     if db.is_postgres:
         [[answer]] = db.execute(HAS_DUE_JOBS, {"now": now}, is_rare=True)
@@ -88,15 +110,18 @@ def prune_in_batches(
     limit: int | None = None,
     now: datetime | None = None,
     retention: Mapping[str, Retention] | None = None,
+    passed: set[UUID] | None = None,
 ) -> Iterator[Counter[str]]:
     """Delete what is due, up to `limit`; yield the count by status after each batch.
 
-    Each batch is a transaction of its own. What becomes due meanwhile is left for the
-    next call, and so is what others hold.
+    Each batch is one transaction. Jobs that become due meanwhile, and locked ones, are
+    left for the next call. `passed` as in prune_jobs().
     """
     left = limit
+    passed = set() if passed is None else passed
     for due in find_due_jobs(db, now=now, retention=retention).values():
-        for batch in _prune_rows(db, due.order_by("prune_at"), limit=left):
+        rows = due.order_by("prune_at")
+        for batch in _prune_rows(db, rows, limit=left, passed=passed):
             yield batch
             left = None if left is None else left - batch.total()
 
@@ -106,12 +131,13 @@ def prune_older(
 ) -> Iterator[Counter[str]]:
     """Delete what ended before a moment, whatever retention says; yield as above.
 
-    No index knows when jobs ended, so this passes over the whole table, in the order of
-    the primary key and by bounded looks: an empty count says that one found nothing.
+    There is no index on the end of jobs, so this reads the whole table in the order of
+    the primary key, in bounded steps. An empty count means that a step found nothing.
     """
     left = limit
     for window in _read_windows(db):
-        for batch in _prune_rows(db, window.filter(_is_older(before)), limit=left):
+        rows = window.filter(_is_older(before))
+        for batch in _prune_rows(db, rows, limit=left, passed=set()):
             yield batch
             left = None if left is None else left - batch.total()
         if left == 0:
@@ -147,7 +173,7 @@ def _is_older(before: datetime) -> Q:
 
 
 def _select_counted(ended: QuerySet[Job], retention: Retention, now: datetime) -> Q:
-    """Say which of the jobs that ended under a count are to go under this retention.
+    """Return which jobs that ended under a count are due under this retention.
 
     Usually it is that count; after a change of the setting it may be an age.
     """
@@ -161,7 +187,7 @@ def _select_counted(ended: QuerySet[Job], retention: Retention, now: datetime) -
 
 
 def _find_last(ended: QuerySet[Job], keep: int) -> Job | None:
-    """Return the newest job that is to go: one walk over the `keep` that stay.
+    """Return the newest job that is due: one walk over the `keep` that stay.
 
     A batch shares its time of ending, so the id breaks ties: exactly `keep` stay.
     """
@@ -170,41 +196,115 @@ def _find_last(ended: QuerySet[Job], keep: int) -> Job | None:
 
 
 def _prune_rows(
-    db: Database, rows: QuerySet[Job], *, limit: int | None
+    db: Database, rows: QuerySet[Job], *, limit: int | None, passed: set[UUID]
 ) -> Iterator[Counter[str]]:
     while limit is None or limit > 0:
-        size = BATCH if limit is None else min(limit, BATCH)
-        batch = _prune_batch(db, rows, size=size)
-        if not batch:
+        size = BATCH_JOBS if limit is None else min(limit, BATCH_JOBS)
+        # Rows that are locked or refused would be the next batch again.
+        free = rows.exclude(pk__in=passed) if passed else rows
+        batch, held = _prune_or_divide(db, free, size=size)
+        passed |= held
+        if batch:
+            yield batch
+        elif not held:
             return
-        yield batch
         limit = None if limit is None else limit - batch.total()
 
 
-def _prune_batch(db: Database, rows: QuerySet[Job], *, size: int) -> Counter[str]:
-    """Delete one batch in a transaction and count it by status."""
+def _prune_or_divide(
+    db: Database, rows: QuerySet[Job], *, size: int
+) -> tuple[Counter[str], set[UUID]]:
+    """Prune a batch; halve it when the database refuses a row, until that is alone.
+
+    A foreign key or a trigger of the project may protect it. Stops after
+    DIVIDE_SECONDS; the rest stays. Return as _prune_batch() does.
+    """
+    try:
+        return _prune_batch(db, rows, size=size)
+    except Exception as error:
+        if is_database_trouble(error) or _concerns_all(error):
+            raise
+    pruned: Counter[str] = Counter()
+    held: set[UUID] = set()
+    groups = [list(rows.values_list("pk", flat=True)[:size])]
+    deadline = time.monotonic() + DIVIDE_SECONDS
+    while groups:
+        group = groups.pop()
+        if time.monotonic() > deadline:
+            held.update(group)
+            continue
+        try:
+            few = Job.objects.using(db.alias).filter(pk__in=group)
+            count, busy = _prune_batch(db, few, size=len(group), limits=SHORT_WAITS)
+        except Exception as error:
+            if is_database_trouble(error):
+                raise
+            middle = len(group) // 2
+            if middle:
+                groups += [group[middle:], group[:middle]]
+                continue
+            held.update(group)
+            text = "a job cannot be pruned; passed over"
+            logger.warning(Event(text, job_id=group[0], error=error))
+            continue
+        pruned += count
+        held |= busy
+    return pruned, held
+
+
+def _concerns_all(error: Exception) -> bool:
+    """Tell whether a time-out is not about one row: the table is locked."""
+    return (is_lock_wait(error) or is_cancelled_sql(error)) and not names_row(error)
+
+
+def _prune_batch(
+    db: Database,
+    rows: QuerySet[Job],
+    *,
+    size: int,
+    limits: Mapping[str, int] = LONG_WAITS,
+) -> tuple[Counter[str], set[UUID]]:
+    """Delete one batch in a transaction and count it by status.
+
+    Also return the jobs that stay because another session holds one of their attempts.
+    """
     features = connections[db.alias].features
-    # Without this look an idle worker would take SQLite's only write lock each time.
+    # Without this read an idle worker would take SQLite's only write lock each time.
     if not features.has_select_for_update and not rows.exists():
-        return Counter()
-    with db.atomic():
+        return Counter(), set()
+    with db.atomic(), bounded_waits(db, **limits):
         locked = rows.select_for_update(
             skip_locked=features.has_select_for_update_skip_locked
         )
         with db.walking_index():
             statuses = dict(locked.values_list("pk", "status")[:size])
+        held = _find_held(db, statuses)
+        for id in held:
+            del statuses[id]
         Attempt.objects.using(db.alias).filter(job_id__in=statuses).delete()
         Job.objects.using(db.alias).filter(pk__in=statuses).delete()
         if statuses:
             report_pruned(db.alias, statuses)
-    return Counter(statuses.values())
+    return Counter(statuses.values()), held
+
+
+def _find_held(db: Database, ids: Collection[UUID]) -> set[UUID]:
+    """Lock the attempts of these jobs; return the jobs whose attempts others hold."""
+    if not connections[db.alias].features.has_select_for_update_skip_locked:
+        return set()
+    attempts = Attempt.objects.using(db.alias).filter(job_id__in=ids)
+    free = set(
+        attempts.select_for_update(skip_locked=True).values_list("pk", flat=True)
+    )
+    found = attempts.values_list("pk", "job_id")
+    return {job_id for id, job_id in found if id not in free}
 
 
 def _read_windows(db: Database) -> Iterator[QuerySet[Job]]:
     """Yield the table in pieces of 5,000 rows, in the order of the primary key."""
     rest = Job.objects.using(db.alias).order_by("pk")
     while True:
-        end = rest.values_list("pk", flat=True)[WINDOW - 1 : WINDOW].first()
+        end = rest.values_list("pk", flat=True)[WINDOW_JOBS - 1 : WINDOW_JOBS].first()
         if end is None:
             yield rest
             return

@@ -1,64 +1,222 @@
-"""Rescue: running → pending, or the dead letters, when the owner is gone.
+"""Rescue: running → pending, scheduled, cancelled or dead, when the owner is gone.
 
-Called by any worker whose own heart has beaten for a whole TTL. It starts from silent
-heartbeats, locks them so that one which beats again meanwhile is spared, and raises the
-lease token, so that whatever the old owner still writes is refused.
+Called by any worker that has been beating for a whole TTL. It starts from silent
+heartbeats and locks each one before it takes jobs: a worker that beats again in the
+meantime keeps them. The ends go through finish, like every other end, and raise the
+lease token: later writes of the old owner are refused.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Sequence
+import time
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import assert_never
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import Q
 
-from ..models import Job, WorkerHeartbeat
 from ..options import Options
-from .bury import bury_lost_jobs
-from .database import Database, count_microseconds
-from .rescue_portable import rescue_portable
-from .rescued import LIMIT, MESSAGE, Rescued
+from ..outcomes import (
+    Cancelled,
+    Crashed,
+    Died,
+    GivenBack,
+    Lost,
+    Retried,
+    Succeeded,
+    judge_loss,
+)
+from ..registry import find_max_attempts
+from ..states import DEAD, JobStatus
+from ..storage.database import Database
+from ..storage.endings import Ending, Unwritten
+from ..storage.ownership import OwnedJob, make_claim, read_owned_jobs
+from .finish import FinishReport, finish_attempts
+from .portable import rescue as portable
 
-# How long the row of a dead worker stays for people to see.
+# Jobs that one call takes at most.
+MAX_RESCUED_JOBS = 500
+# How long the row of a dead worker stays visible.
 KEEP_SILENT = timedelta(hours=1)
-# On SQLite a live process may be kept from beating by one long transaction.
-SPARED_TTLS = 20
+# The oldest start that is written for a lost attempt.
+LONGEST_AGE = timedelta(days=3650)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """One job taken from a worker that is gone."""
+
+    id: UUID
+    job_type: str
+    queue: str
+    # The worker that owned it.
+    worker_id: UUID
+    attempt: int
+    lost: int
+    # What became of it: a JobStatus, or DEAD.
+    status: str
+    error: str
+    # See Ending.
+    new_dead_id: UUID | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        return self.status == DEAD
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether a cancel was requested before it was lost."""
+        return self.status == JobStatus.CANCELLED
+
+
+@dataclass(slots=True)
+class RescueReport:
+    """What became of the jobs of silent workers."""
+
+    jobs: list[Rescued] = field(default_factory=list)
+    # {queue: lowest rank} of the jobs that became pending, to notify workers.
+    pending: dict[str, int] = field(default_factory=dict)
+    # Refused by the database; the rows stay with their dead owner.
+    unwritten: list[Unwritten] = field(default_factory=list)
+    # Silent workers whose heartbeat rows another session holds.
+    held: list[UUID] = field(default_factory=list)
 
 
 def rescue_jobs(
+    db: Database, *, options: Options, now: datetime | None = None
+) -> RescueReport:
+    """Take up to MAX_RESCUED_JOBS from workers that are silent or have no row."""
+    report = RescueReport()
+    for worker_id in find_silent_workers(db, ttl=options.heartbeat_ttl, now=now):
+        if len(report.jobs) < MAX_RESCUED_JOBS:
+            rescue_from(db, worker_id, report, options=options, now=now)
+    return report
+
+
+def rescue_from(
     db: Database,
+    worker_id: UUID,
+    report: RescueReport,
     *,
     options: Options,
-    run_once: Sequence[str] = (),
     now: datetime | None = None,
-) -> list[Rescued]:
-    """Take up to 500 jobs from workers that are silent or gone.
+) -> None:
+    """Take the jobs of one worker, in a transaction that holds its heartbeat row."""
+    with db.transaction():
+        if not _lock_if_gone(db, worker_id, ttl=options.heartbeat_ttl, now=now):
+            report.held.append(worker_id)
+            return
+        limit = MAX_RESCUED_JOBS - len(report.jobs)
+        owned = {job.id: job for job in read_owned_jobs(db, worker_id, limit=limit)}
+        clock = db.read_clock(now)
+        endings = [_make_ending(job, options, clock) for job in owned.values()]
+        finished = finish_attempts(
+            db, endings, worker_id=worker_id, options=options, now=now
+        )
+    _add_finished(db, report, finished, owned, worker_id)
 
-    `run_once` names the job types whose handlers allow one attempt: they promise at
-    most one start, so a loss is the end of them.
-    """
-    silent = find_silent_workers(db, ttl=options.heartbeat_ttl, now=now)
-    if not silent:
-        return []
+
+def _make_ending(job: OwnedJob, options: Options, now: datetime) -> Ending:
+    # Capped: a row written by hand may have been claimed in the year 1.
+    age = min(max(timedelta(), now - job.claimed_at), LONGEST_AGE).total_seconds()
+    return Ending(
+        claim=make_claim(job),
+        outcome=judge_loss(
+            lost=job.lost,
+            # Enqueue stores a limit of one with the job: a worker that does not know
+            # the handler cannot start such a job twice.
+            max_attempts=find_max_attempts(job.job_type, job.max_attempts, options),
+            max_lost=options.max_lost,
+            job_type=job.job_type,
+        ),
+        # The handler may have been called at any time after the claim.
+        started=time.monotonic() - age,
+        is_taken=True,
+    )
+
+
+def _add_finished(
+    db: Database,
+    report: RescueReport,
+    finished: FinishReport,
+    owned: dict[UUID, OwnedJob],
+    worker_id: UUID,
+) -> None:
+    """Add the jobs of one worker to the report."""
+    for ending in finished.done:
+        job = owned[ending.claim.id]
+        status, error = _describe_end(ending)
+        report.jobs.append(
+            Rescued(
+                id=job.id,
+                job_type=job.job_type,
+                queue=job.queue,
+                worker_id=worker_id,
+                attempt=job.attempt,
+                lost=job.lost + 1,
+                status=status,
+                error=error,
+                new_dead_id=ending.new_dead_id,
+            )
+        )
+    report.unwritten += finished.unwritten
+    has_row_locks = connections[db.alias].features.has_select_for_update
+    if finished.busy and not has_row_locks:
+        # No other session can hold a row: it was not found as it was read.
+        unread = ValueError("a column of the job is not written as it is read")
+        report.unwritten.append(Unwritten(finished.busy, unread))
+    for queue, rank in finished.pending.items():
+        report.pending[queue] = min(rank, report.pending.get(queue, rank))
+
+
+def _describe_end(ending: Ending) -> tuple[str, str]:
+    match ending.outcome:
+        case Lost(delay=delay, failure=failure):
+            status = JobStatus.SCHEDULED if delay else JobStatus.PENDING
+            return status, failure.short
+        case Died(failure=failure):
+            return DEAD, failure.short
+        case Cancelled(reason=reason):
+            return JobStatus.CANCELLED, reason
+        case Succeeded() | Retried() | GivenBack() | Crashed():
+            raise AssertionError(f"A loss does not end as {ending.outcome!r}.")
+        case _:
+            assert_never(ending.outcome)
+
+
+# One statement for both ways to be gone: silent for a TTL, or without a row.
+LOCK_IF_GONE = """
+    WITH silent AS MATERIALIZED (
+        SELECT worker.id
+        FROM jobqueue_workerheartbeat AS worker
+        WHERE
+            worker.id = %(worker_id)s::uuid
+            AND worker.last_seen_at < (
+                SELECT coalesce(%(now)s::timestamptz, clock_timestamp())
+            ) - %(ttl)s::interval
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
+    SELECT id
+    FROM silent
+    UNION ALL
+    SELECT %(worker_id)s::uuid
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM jobqueue_workerheartbeat AS worker
+        WHERE worker.id = %(worker_id)s::uuid
+    )
+"""
+
+
+def _lock_if_gone(
+    db: Database, worker_id: UUID, *, ttl: timedelta, now: datetime | None
+) -> bool:
+    """Lock the heartbeat row; False if the worker beats again or is being rescued."""
     if not db.is_postgres:
-        return rescue_portable(db, silent, options, run_once, now)
-    parameters = {
-        "workers": silent,
-        "ttl": options.heartbeat_ttl,
-        "limit": LIMIT,
-        "run_once": list(run_once),
-        "max_lost": options.max_lost,
-        "message": MESSAGE,
-        "now": now,
-    }
-    aging = count_microseconds(options.aging)
-    dead = bury_lost_jobs(db, parameters)
-    back = db.execute(RESCUE_JOBS, {**parameters, "aging": aging})
-    return [Rescued(*row) for row in [*dead, *back]]
+        return portable.lock_if_gone(db, worker_id, ttl=ttl, now=now)
+    parameters = {"worker_id": worker_id, "ttl": ttl, "now": now}
+    return bool(db.execute(LOCK_IF_GONE, parameters, is_rare=True))
 
 
 FIND_SILENT_WORKERS = """
@@ -88,145 +246,12 @@ def find_silent_workers(
 ) -> list[UUID]:
     """Return the workers that are silent for longer than the TTL, or own jobs without
     a heartbeat row."""
-    if db.is_postgres:
-        return [
-            id
-            for (id,) in db.execute(
-                FIND_SILENT_WORKERS, {"ttl": ttl, "now": now}, is_rare=True
-            )
-        ]
-    now = db.read_clock(now)
-    workers = WorkerHeartbeat.objects.using(db.alias)
-    silent = [
-        worker.pk
-        for worker in workers.filter(last_seen_at__lt=now - ttl)
-        if not _is_spared(db, worker, now, ttl)
-    ]
-    owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
-    orphans = owners.exclude(worker_id__in=workers.values("pk"))
-    found = orphans.values_list("worker_id", flat=True).distinct()
-    return silent + [worker_id for worker_id in found if worker_id is not None]
+    if not db.is_postgres:
+        return portable.find_silent_workers(db, ttl=ttl, now=now)
+    parameters = {"ttl": ttl, "now": now}
+    rows = db.execute(FIND_SILENT_WORKERS, parameters, is_rare=True)
+    return [id for (id,) in rows]
 
-
-def _is_spared(
-    db: Database, worker: WorkerHeartbeat, now: datetime, ttl: timedelta
-) -> bool:
-    """Where there is one writer at a time, silence alone is no sign of death."""
-    if connections[db.alias].vendor != "sqlite":
-        return False
-    if (
-        worker.host != socket.gethostname()
-        or worker.last_seen_at < now - SPARED_TTLS * ttl
-    ):
-        return False
-    try:
-        os.kill(worker.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-# Both statements lock the silent heartbeats and look at them again: a worker that
-# beats at this moment is spared. LIMIT stands in a MATERIALIZED CTE: elsewhere it could
-# be exceeded.
-RESCUE_JOBS = """
-    WITH clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
-    ),
-    silent AS MATERIALIZED (
-        SELECT worker.id
-        FROM jobqueue_workerheartbeat AS worker
-        WHERE
-            worker.id = ANY(%(workers)s::uuid[])
-            AND worker.last_seen_at < (SELECT now FROM clock) - %(ttl)s::interval
-        ORDER BY worker.id
-        FOR NO KEY UPDATE SKIP LOCKED
-    ),
-    gone AS MATERIALIZED (
-        SELECT id
-        FROM silent
-        UNION ALL
-        SELECT orphan.id
-        FROM unnest(%(workers)s::uuid[]) AS orphan (id)
-        WHERE NOT EXISTS (
-            SELECT 1
-            FROM jobqueue_workerheartbeat AS worker
-            WHERE worker.id = orphan.id
-        )
-    ),
-    taken AS MATERIALIZED (
-        SELECT job.id, job.lease_token, job.attempts, job.worker_id, job.claimed_at
-        FROM jobqueue_job AS job
-        WHERE
-            job.worker_id = ANY(ARRAY(SELECT id FROM gone))
-            AND job.status = 'running'
-        ORDER BY job.id
-        LIMIT %(limit)s::integer
-        FOR NO KEY UPDATE SKIP LOCKED
-    ),
-    moved AS (
-        UPDATE jobqueue_job AS job
-        SET
-            status = CASE WHEN job.lost = 0 THEN 'pending' ELSE 'scheduled' END,
-            lease_token = job.lease_token + 1,
-            attempts = job.attempts - 1,
-            lost = job.lost + 1,
-            worker_id = NULL,
-            error = 'WorkerLost: ' || %(message)s::text,
-            run_at = (SELECT now FROM clock) + CASE
-                WHEN job.lost = 0 THEN interval '0'
-                ELSE least(power(2, least(job.lost, 30)), 300) * interval '1 second'
-            END,
-            rank = (extract(epoch FROM (SELECT now FROM clock)) * 1000000)::bigint
-                - job.priority * %(aging)s::bigint
-        WHERE
-            job.id = ANY(ARRAY(SELECT id FROM taken))
-            AND job.status = 'running'
-            AND job.lost + 1 < %(max_lost)s::integer
-            AND NOT coalesce(
-                job.max_attempts = 1,
-                job.job_type = ANY(%(run_once)s::text[])
-            )
-        RETURNING job.id, job.job_type, job.queue, job.lost, job.rank, job.status
-    ),
-    noted AS (
-        INSERT INTO jobqueue_attempt (
-            job_id,
-            lease_token,
-            number,
-            worker_id,
-            started_at,
-            outcome,
-            exception_class,
-            message
-        )
-        SELECT
-            taken.id,
-            taken.lease_token,
-            taken.attempts,
-            taken.worker_id,
-            taken.claimed_at,
-            'lost',
-            'WorkerLost',
-            %(message)s::text
-        FROM taken
-        JOIN moved ON moved.id = taken.id
-        ON CONFLICT (job_id, lease_token) DO NOTHING
-    )
-    SELECT
-        moved.id,
-        moved.job_type,
-        moved.queue,
-        taken.worker_id,
-        taken.attempts,
-        moved.lost,
-        CASE WHEN moved.status = 'pending' THEN moved.rank END,
-        false
-    FROM moved
-    JOIN taken ON taken.id = moved.id
-"""
 
 FORGET_SILENT_WORKERS = """
     DELETE FROM jobqueue_workerheartbeat AS worker
@@ -244,13 +269,8 @@ FORGET_SILENT_WORKERS = """
 
 
 def forget_silent_workers(db: Database, *, now: datetime | None = None) -> int:
-    """Delete the rows of workers silent for an hour that own no job any more."""
-    if db.is_postgres:
-        parameters = {"keep": KEEP_SILENT, "now": now}
-        return len(db.execute(FORGET_SILENT_WORKERS, parameters, is_rare=True))
-    owners = Job.objects.using(db.alias).filter(worker_id__isnull=False)
-    silent = WorkerHeartbeat.objects.using(db.alias).filter(
-        Q(last_seen_at__lt=db.read_clock(now) - KEEP_SILENT),
-        ~Q(pk__in=owners.values("worker_id")),
-    )
-    return silent.delete()[0]
+    """Delete the rows of workers that are silent for an hour and own no job."""
+    if not db.is_postgres:
+        return portable.forget_silent_workers(db, keep=KEEP_SILENT, now=now)
+    parameters = {"keep": KEEP_SILENT, "now": now}
+    return len(db.execute(FORGET_SILENT_WORKERS, parameters, is_rare=True))

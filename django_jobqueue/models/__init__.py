@@ -1,4 +1,4 @@
-"""The tables: what a job is, what became of it, and who works on it."""
+"""The tables: jobs, dead jobs, attempts, worker heartbeats and queues."""
 
 from .attempt import Attempt
 from .dead_job import DeadJob, DeadJobQuerySet

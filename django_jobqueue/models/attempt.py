@@ -22,7 +22,7 @@ class Attempt(models.Model):
 
     There is a row for each attempt that did not succeed, and for the success of a job
     that has such rows; a job that succeeds at once leaves none. No foreign key: the job
-    may lie in Job or in DeadJob, and rows go with it when it is pruned.
+    may be a Job or a DeadJob. Prune deletes the rows with their job.
     """
 
     job_id = models.UUIDField(_("job"))

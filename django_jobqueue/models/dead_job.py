@@ -1,4 +1,4 @@
-"""DeadJob: the dead letters, where a job lies until a person or code requeues it."""
+"""DeadJob: the dead letter queue. A job stays here until it is requeued."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeadJobManager(models.Manager.from_queryset(DeadJobQuerySet)):  # type: ig
 
 
 class DeadJob(JobRecord):
-    """A job that will not run again unless someone wants it to."""
+    """A job that does not run again unless it is requeued."""
 
     reason = models.CharField(
         _("reason"),
@@ -64,7 +64,7 @@ class DeadJob(JobRecord):
         db_default=DeadReason.EXCEPTION,
     )
     died_at = models.DateTimeField(_("died at"), db_default=Now())
-    # Of the error: the same bug has the same one, whatever the message says.
+    # Of the error: the same bug has the same fingerprint, whatever its message says.
     fingerprint = models.CharField(
         _("fingerprint"), max_length=32, blank=True, db_default=""
     )

@@ -1,4 +1,4 @@
-"""WorkerHeartbeat: one row for each worker process, beaten every few seconds."""
+"""WorkerHeartbeat: one row for each worker process, updated every few seconds."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Job: one enqueued call of a handler, from its enqueue to its end.
 
-The querysets only read. The public methods that move a job import their arrow from
-lifecycle/ inside the body: the arrows are the only place that changes one.
+The querysets only read. The public methods that change a job import their transition
+from lifecycle/ inside the body: only transitions change a job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -20,8 +20,15 @@ from ..states import ENDED, CancelResult, JobStatus
 from .record import JobRecord, get_alias
 
 if TYPE_CHECKING:
-    from ..lifecycle.enqueue import JobSpec
     from ..lifecycle.enqueue_many import EnqueueCounts
+    from ..storage.new_jobs import JobSpec
+
+# Above every real count, and far enough below the end of the column to add one.
+MOST_COUNTED = 1 << 30
+MOST_LEASES = 1 << 62
+# The times that Python and every driver can load; infinity is not among them.
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -57,7 +64,8 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         `unique_key` existed already and is returned instead. Raises a JobQueueError
         before anything is written.
         """
-        from ..lifecycle.enqueue import JobSpec, enqueue_job
+        from ..lifecycle.enqueue import enqueue_job
+        from ..storage.new_jobs import JobSpec
 
         return enqueue_job(JobSpec(job_type, payload, **options))
 
@@ -186,14 +194,34 @@ class Job(JobRecord):
                 name="jobqueue_job_ended_frees_key",
                 condition=~Q(status__in=sorted(ENDED)) | Q(unique_key__isnull=True),
             ),
+            # A cancel of a waiting job ends it, so claim and promote need no check.
+            models.CheckConstraint(
+                name="jobqueue_job_waiting_not_cancelled",
+                condition=Q(cancel_requested_at__isnull=True)
+                | Q(status__in=[JobStatus.RUNNING, *sorted(ENDED)]),
+            ),
             models.CheckConstraint(
                 name="jobqueue_job_counters",
                 condition=Q(
                     attempts__gte=0,
+                    attempts__lt=MOST_COUNTED,
                     crashes__gte=0,
+                    crashes__lt=MOST_COUNTED,
                     lost__gte=0,
+                    lost__lt=MOST_COUNTED,
                     given_back__gte=0,
+                    given_back__lt=MOST_COUNTED,
                     lease_token__gte=F("attempts"),
+                    lease_token__lt=MOST_LEASES,
+                ),
+            ),
+            models.CheckConstraint(
+                name="jobqueue_job_times",
+                condition=Q(
+                    run_at__gte=FIRST_MOMENT,
+                    run_at__lte=LAST_MOMENT,
+                    expires_at__gte=FIRST_MOMENT,
+                    expires_at__lte=LAST_MOMENT,
                 ),
             ),
         )
@@ -210,7 +238,7 @@ class Job(JobRecord):
 
     def run_now(self) -> None:
         """Make a scheduled job due now. Raises JobNotWaiting. Refreshes self."""
-        from ..lifecycle.change import reschedule_job
+        from ..lifecycle.reschedule import reschedule_job
 
         reschedule_job(self, delay=0)
 
@@ -225,7 +253,7 @@ class Job(JobRecord):
         delay: timedelta | float | None = None,
     ) -> None:
         """Give a waiting job another time. Raises JobNotWaiting. Refreshes self."""
-        from ..lifecycle.change import reschedule_job
+        from ..lifecycle.reschedule import reschedule_job
 
         reschedule_job(self, run_at=run_at, delay=delay)
 
@@ -240,7 +268,7 @@ class Job(JobRecord):
 
     def change(self, *, priority: int | None = None, queue: str | None = None) -> None:
         """Give a waiting job another priority or queue. Raises JobNotWaiting."""
-        from ..lifecycle.change import change_job
+        from ..lifecycle.reschedule import change_job
 
         change_job(self, priority=priority, queue=queue)
 
@@ -250,18 +278,31 @@ class Job(JobRecord):
         """See change()."""
         await sync_to_async(self.change)(priority=priority, queue=queue)
 
+    def enqueue_again(self) -> Job:
+        """Enqueue a copy of this ended job and return it. Raises JobNotEnded.
+
+        Same job type, payload, arguments and options; due now, without unique key.
+        """
+        from ..lifecycle.enqueue_again import enqueue_again
+
+        return enqueue_again(self)
+
+    async def aenqueue_again(self) -> Job:
+        """See enqueue_again()."""
+        return await sync_to_async(self.enqueue_again)()
+
     def wait(self, timeout: timedelta | float | None = None) -> Job:
         """Return this job once it has ended.
 
         Raises WaitTimeout, JobDead with the error, ResultsNotKept when it was pruned,
         and WaitInTransaction at once inside atomic().
         """
-        from ..lifecycle.wait import wait_for_end
+        from ..storage.wait import wait_for_end
 
         return wait_for_end(self, timeout)
 
     async def await_end(self, timeout: timedelta | float | None = None) -> Job:
         """See wait()."""
-        from ..lifecycle.wait import await_end
+        from ..storage.wait import await_end
 
         return await await_end(self, timeout)

@@ -1,4 +1,4 @@
-"""Queue: the names workers have met. A queue exists by being used."""
+"""Queue: the names of queues that workers have found. A queue exists once used."""
 
 from __future__ import annotations
 

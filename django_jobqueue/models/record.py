@@ -1,4 +1,4 @@
-"""What Job and DeadJob have in common: the job itself, wherever it lies."""
+"""JobRecord: the columns that Job and DeadJob share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..options import get_options
-from ..registry import find_handler
+from ..registry import find_max_attempts
 
 _lock = threading.Lock()
 _last_tick = 0
@@ -41,7 +41,7 @@ def make_id() -> UUID:
 
 def _forget_randomness() -> None:
     global _lock, _randomness
-    # A thread that the child does not have may have held it.
+    # A thread that the child does not have may hold the old lock.
     _lock = threading.Lock()
     _randomness = b""
 
@@ -56,10 +56,10 @@ def get_alias() -> str:
 
 
 class JobRecord(models.Model):
-    """The columns a job keeps from its enqueue to the dead letters and back.
+    """The columns a job keeps from its enqueue to its death and its requeue.
 
     Every NOT NULL column has a db_default, since rows also come by COPY, from SQL, and
-    from the previous release. The id is the exception: whoever inserts chooses it.
+    from the previous release. The id is the exception: the INSERT must give it.
     """
 
     id = models.UUIDField(primary_key=True, default=make_id, editable=False)
@@ -77,7 +77,7 @@ class JobRecord(models.Model):
     run_at = models.DateTimeField(_("run at"), db_default=Now())
     # Attempts that count; the budgets beside it are of crashes, losses and returns.
     attempts = models.IntegerField(_("attempts"), db_default=0)
-    # NULL here, in timeout and in backoff: as the handler says when the job runs.
+    # NULL here, in timeout and in backoff: the handler decides when the job runs.
     max_attempts = models.IntegerField(_("max attempts"), null=True, blank=True)
     crashes = models.IntegerField(_("crashes"), db_default=0)
     lost = models.IntegerField(_("lost"), db_default=0)
@@ -118,7 +118,9 @@ class JobRecord(models.Model):
 
     @property
     def most_attempts(self) -> int:
-        """How many attempts it has: its own word, the handler's, or the setting's."""
-        handler = find_handler(self.job_type)
-        of_handler = None if handler is None else handler.max_attempts
-        return self.max_attempts or of_handler or get_options().max_attempts
+        """How many attempts it has: as the job, its handler or the setting says."""
+        return find_max_attempts(self.job_type, self.max_attempts, get_options())
+
+
+# The one list of a job's columns: those that Job and DeadJob share.
+COLUMNS = [field.attname for field in JobRecord._meta.fields]

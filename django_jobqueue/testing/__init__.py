@@ -1,7 +1,7 @@
-"""What users' tests need: run jobs, see what was enqueued, move time, break things.
+"""The testing kit: run jobs, assert what was enqueued, set the clock, inject faults.
 
-The names, loaded when first used: importing this package touches no model. Factories
-are in `django_jobqueue.testing.factories`, since they need factory-boy.
+Names are imported on first use, so importing this package imports no model. Factories
+are in `django_jobqueue.testing.factories`, because they need factory-boy.
 """
 
 from importlib import import_module
@@ -16,20 +16,19 @@ if TYPE_CHECKING:
     )
     from .capture import capture_jobs
     from .clock import JobClock, travel
-    from .conformance import BackendConformance
     from .eager import eager_jobs
     from .fault_kit import END, START, Faults, after, before, faults
     from .mixin import JobQueueTestMixin
-    from .run import RanAttempt, RanJobs, RunawayJobs, arun_jobs, run_jobs
+    from .ran_jobs import RanAttempt, RanJobs
+    from .run import RunawayJobs, arun_jobs, run_jobs
 
-_PLACES = {
-    "BackendConformance": "conformance",
+_MODULES = {
     "END": "fault_kit",
     "Faults": "fault_kit",
     "JobClock": "clock",
     "JobQueueTestMixin": "mixin",
-    "RanAttempt": "run",
-    "RanJobs": "run",
+    "RanAttempt": "ran_jobs",
+    "RanJobs": "ran_jobs",
     "RunawayJobs": "run",
     "START": "fault_kit",
     "aassert_enqueued": "assertions",
@@ -49,7 +48,6 @@ _PLACES = {
 __all__ = [
     "END",
     "START",
-    "BackendConformance",
     "Faults",
     "JobClock",
     "JobQueueTestMixin",
@@ -76,6 +74,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

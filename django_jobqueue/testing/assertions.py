@@ -1,7 +1,7 @@
-"""assert_enqueued() and refute_enqueued(): what was enqueued, and what was not.
+"""assert_enqueued() and refute_enqueued(): which jobs were enqueued, and which not.
 
-They look at the jobs in the database, whatever has become of them, or at those of
-capture_jobs(). A failure shows what was enqueued instead, the closest first.
+They search all jobs in the database, ended and dead ones included, or the list of
+capture_jobs(). A failure shows the jobs that were enqueued, the closest match first.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from ..models.record import JobRecord
 from ..options import get_options
 from .selection import name_job_type
 
-SHOWN = 10
+MAX_SHOWN_JOBS = 10
+# unittest cuts a traceback off at the first frame of such a module. pytest reads
+# __tracebackhide__ in each function.
+__unittest = True
 
 
 class _Unset:
-    """Not given: None is a value, of unique_key for one."""
+    """Not given. None cannot mean that: unique_key=None is a valid expectation."""
 
     def __repr__(self) -> str:
         return "…"
@@ -52,54 +55,65 @@ def assert_enqueued(
     """Assert that jobs of a handler were enqueued, and return them in that order.
 
     At least one, or exactly `count`. `payload__contains` and `meta__contains` compare
-    the keys they have, in nested objects too; `tags` are those it must have, `delay` is
-    counted from the enqueue. `among` is a list of jobs to look at, such as that of
-    capture_jobs(); None: all jobs in the database, run and dead ones included.
+    only the given keys, in nested objects too. A job must have all of `tags`. `delay`
+    is counted from the enqueue. `among` is the list of jobs to search, such as that of
+    capture_jobs(); None: all jobs in the database, ended and dead ones included.
     """
-    wish = _Wish(handler, _pick(locals()))
+    __tracebackhide__ = True
+    expected = _ExpectedJob(handler, _pick(locals()))
     known = _list_jobs() if among is None else list(among)
-    found = [job for job in known if wish.is_met_by(job)]
+    found = [job for job in known if expected.matches(job)]
     if not found and count != 0:
-        raise AssertionError(f"No {wish} was enqueued.{wish.show(known)}")
+        raise AssertionError(f"No {expected} was enqueued.{expected.show(known)}")
     if count is not None and len(found) != count:
         raise AssertionError(
-            f"{_count(len(found), wish)} enqueued, not {count}.{wish.show(known)}"
+            f"{_count(len(found), expected)} enqueued, not {count}."
+            f"{expected.show(known)}"
         )
     return found
 
 
 def refute_enqueued(
-    handler: Any, *, among: Iterable[JobRecord] | None = None, **wishes: Any
+    handler: Any, *, among: Iterable[JobRecord] | None = None, **values: Any
 ) -> None:
-    """Assert that no such job was enqueued; takes what assert_enqueued() takes."""
-    if "count" in wishes:
+    """Assert that no such job was enqueued. Takes the options of assert_enqueued()."""
+    __tracebackhide__ = True
+    if "count" in values:
         raise TypeError(
-            "refute_enqueued() takes no count: none is what it asserts. "
-            "Use assert_enqueued(…, count=…)."
+            "refute_enqueued() takes no count, because it asserts that there is no "
+            "such job. Use assert_enqueued(…, count=…)."
         )
-    if unknown := wishes.keys() - _CHECKS.keys():
+    if unknown := values.keys() - _CHECKS.keys():
         raise TypeError(
-            f"refute_enqueued() has no option {sorted(unknown)[0]!r}; there are "
+            f"refute_enqueued() has no option {sorted(unknown)[0]!r}; known: "
             f"{', '.join(_CHECKS)} and among."
         )
-    wish = _Wish(handler, wishes)
+    expected = _ExpectedJob(handler, values)
     known = _list_jobs() if among is None else list(among)
-    found = [job for job in known if wish.is_met_by(job)]
+    found = [job for job in known if expected.matches(job)]
     if found:
         raise AssertionError(
-            f"{_count(len(found), wish)} enqueued, and none should be."
-            f"{wish.show(found)}"
+            f"{_count(len(found), expected)} enqueued, but none was expected."
+            f"{expected.show(found)}"
         )
 
 
-async def aassert_enqueued(handler: Any, **options: Any) -> list[JobRecord]:
+async def aassert_enqueued(
+    handler: Any, *, among: Iterable[JobRecord] | None = None, **options: Any
+) -> list[JobRecord]:
     """See assert_enqueued(); for async tests."""
-    return await sync_to_async(assert_enqueued)(handler, **options)
+    __tracebackhide__ = True
+    known = await sync_to_async(_list_jobs)() if among is None else among
+    return assert_enqueued(handler, among=known, **options)
 
 
-async def arefute_enqueued(handler: Any, **options: Any) -> None:
+async def arefute_enqueued(
+    handler: Any, *, among: Iterable[JobRecord] | None = None, **options: Any
+) -> None:
     """See refute_enqueued(); for async tests."""
-    await sync_to_async(refute_enqueued)(handler, **options)
+    __tracebackhide__ = True
+    known = await sync_to_async(_list_jobs)() if among is None else among
+    refute_enqueued(handler, among=known, **options)
 
 
 def _pick(given: dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +122,8 @@ def _pick(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _count(number: int, wish: _Wish) -> str:
-    return f"{number} {wish} {'was' if number == 1 else 'were'}"
+def _count(number: int, expected: _ExpectedJob) -> str:
+    return f"{number} {expected} {'was' if number == 1 else 'were'}"
 
 
 def _list_jobs() -> list[JobRecord]:
@@ -119,54 +133,55 @@ def _list_jobs() -> list[JobRecord]:
     return sorted([*live, *dead], key=lambda job: job.pk)
 
 
-class _Wish:
-    """What a test expects of a job."""
+class _ExpectedJob:
+    """The job type and the values that a test expects of a job."""
 
-    def __init__(self, handler: Any, wishes: dict[str, Any]) -> None:
+    def __init__(self, handler: Any, values: dict[str, Any]) -> None:
         self.job_type = name_job_type(handler)
-        self.wishes = wishes
+        self.values = values
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.wishes.items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
         return f"{self.job_type} with {shown}" if shown else self.job_type
 
-    def is_met_by(self, job: JobRecord) -> bool:
-        return job.job_type == self.job_type and not self.find_faults(job)
+    def matches(self, job: JobRecord) -> bool:
+        return job.job_type == self.job_type and not self.find_mismatches(job)
 
-    def find_faults(self, job: JobRecord) -> list[str]:
-        """Name the wishes that a job does not meet."""
+    def find_mismatches(self, job: JobRecord) -> list[str]:
+        """Return the names of the values that a job does not have."""
         return [
-            name for name, value in self.wishes.items() if not _CHECKS[name](job, value)
+            name for name, value in self.values.items() if not _CHECKS[name](job, value)
         ]
 
     def show(self, jobs: list[JobRecord]) -> str:
-        """List jobs below each other, the closest first."""
+        """Return one line per job, the closest match first."""
         if not jobs:
             return " There are no jobs at all."
-        lines = [f"\n  {self._describe(job)}" for job in sorted(jobs, key=self._miss)]
-        left = len(lines) - SHOWN
+        ordered = sorted(jobs, key=self._measure_distance)
+        lines = [f"\n  {self._describe(job)}" for job in ordered]
+        left = len(lines) - MAX_SHOWN_JOBS
         more = f"\n  and {left} more" if left > 0 else ""
         head = " There is:" if len(jobs) == 1 else f" There are {len(jobs)} jobs:"
-        return "".join([head, *lines[:SHOWN], more])
+        return "".join([head, *lines[:MAX_SHOWN_JOBS], more])
 
-    def _miss(self, job: JobRecord) -> tuple[bool, int]:
-        return job.job_type != self.job_type, len(self.find_faults(job))
+    def _measure_distance(self, job: JobRecord) -> tuple[bool, int]:
+        return job.job_type != self.job_type, len(self.find_mismatches(job))
 
     def _describe(self, job: JobRecord) -> str:
-        """Describe a job by what everybody asks for, and by what was wished."""
+        """Describe a job by queue, payload and the columns that were compared."""
         names = ["queue", "payload"]
-        names += [_COLUMNS.get(name, name) for name in self.wishes]
+        names += [_COLUMNS.get(name, name) for name in self.values]
         shown = " ".join(
             f"{name}={_read(job, name)!r}" for name in dict.fromkeys(names)
         )
-        wrong = self.find_faults(job)
+        wrong = self.find_mismatches(job)
         if job.job_type != self.job_type:
             wrong = []
         hint = f" (not {', '.join(wrong)})" if wrong else ""
         return f"{job.job_type} {shown}{hint}"
 
 
-# The columns behind the wishes, where they have other names.
+# Option → column, where the names differ.
 _COLUMNS = {
     "payload__contains": "payload",
     "meta__contains": "meta",
@@ -177,7 +192,7 @@ def _read(job: JobRecord, name: str) -> Any:
     if name == "delay":
         return job.run_at - job.created_at
     if name == "status":
-        # A dead job has none.
+        # A dead job has no status.
         return str(getattr(job, "status", "dead"))
     return getattr(job, name)
 

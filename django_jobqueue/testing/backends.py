@@ -1,7 +1,7 @@
 """Django's own backends for tests, with our task class.
 
-A module that says `@task(max_attempts=5)` cannot be imported under Django's
-ImmediateBackend or DummyBackend: their tasks know no such option. Under these it can.
+A module with `@task(max_attempts=5)` cannot be imported under Django's ImmediateBackend
+or DummyBackend, because their task class has no such option. Under these it can.
 
     TASKS = {"default": {"BACKEND": "django_jobqueue.testing.backends.DummyBackend"}}
 """
@@ -23,12 +23,12 @@ else:
 
 
 class ImmediateBackend(immediate.ImmediateBackend):  # type: ignore[misc]
-    """Runs each task at once, in the thread that enqueues it."""
+    """Runs each task inside enqueue(), in the caller's thread."""
 
     task_class = JobTask
 
 
 class DummyBackend(dummy.DummyBackend):  # type: ignore[misc]
-    """Runs nothing, and keeps the results in its `results`."""
+    """Runs no task, and keeps the results in `results`."""
 
     task_class = JobTask

@@ -1,4 +1,4 @@
-"""A `with` block that can also stand above a test as its decorator, sync or async."""
+"""A context manager that is also a decorator for sync and async tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Block(ContextDecorator):
-    """What eager_jobs() and travel() return; each use of it is entered anew."""
+    """Base class of what eager_jobs() and travel() return. May be entered again."""
 
     def __enter__(self) -> Any:
         raise NotImplementedError

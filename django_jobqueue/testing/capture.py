@@ -1,4 +1,4 @@
-"""capture_jobs(): the jobs that a piece of code enqueues."""
+"""capture_jobs(): a list of the jobs that a block of code enqueues."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from ..lifecycle import seams
 from ..models import Job
+from ..storage import test_hooks
 
 
 @contextmanager
 def capture_jobs() -> Iterator[list[Job]]:
-    """Give the list of the jobs enqueued inside, as they were when enqueued.
+    """Yield a list that fills with the jobs enqueued in the block.
 
-    Whatever way they came, enqueue_many() and jobs that run inside included, but
-    without those that found a live one under their unique key. At the end of the block
-    those are taken out whose transaction or savepoint was rolled back meanwhile.
+    Includes enqueue_many() and what jobs enqueue that run inside. An enqueue that found
+    a live job with its unique key adds nothing. When the block ends, jobs whose
+    transaction or savepoint was rolled back are removed.
     """
     jobs: list[Job] = []
-    traces: list[_Trace] = []
+    trackers: list[_RollbackTracker] = []
 
-    def note(new: Sequence[Job]) -> None:
+    def on_enqueued(new: Sequence[Job]) -> None:
         jobs.extend(new)
-        traces.extend(_Trace(job) for job in new)
+        trackers.extend(_RollbackTracker(job) for job in new)
 
-    # Before those who run the jobs at once: children come after their parents.
-    seams.listeners.insert(0, note)
+    # First in the list: eager_jobs() runs jobs, and their children come after them.
+    test_hooks.listeners.insert(0, on_enqueued)
     try:
         yield jobs
     finally:
-        seams.listeners.remove(note)
-        gone = {trace.job.pk for trace in traces if trace.is_gone()}
+        test_hooks.listeners.remove(on_enqueued)
+        gone = {tracker.job.pk for tracker in trackers if tracker.is_rolled_back()}
         jobs[:] = [job for job in jobs if job.pk not in gone]
 
 
-class _Trace:
-    """What tells whether the transaction of a job was rolled back, without a query.
+class _RollbackTracker:
+    """Finds out whether the transaction of a job was rolled back, without a query.
 
     Django drops the on_commit() hooks of a savepoint that is rolled back.
     """
@@ -47,7 +47,7 @@ class _Trace:
         self.job = job
         self._has_committed = False
         self._connection: Any = connections[job._state.db or "default"]
-        # With autocommit switched off by hand there is no commit Django knows of.
+        # With set_autocommit(False) Django runs no on_commit() hooks.
         self._is_known = (
             self._connection.in_atomic_block or self._connection.get_autocommit()
         )
@@ -58,7 +58,7 @@ class _Trace:
     def _note_commit(self) -> None:
         self._has_committed = True
 
-    def is_gone(self) -> bool:
+    def is_rolled_back(self) -> bool:
         if not self._is_known or self._has_committed:
             return False
         hooks = [hook for _savepoints, hook, *_ in self._connection.run_on_commit]

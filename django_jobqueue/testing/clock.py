@@ -1,33 +1,39 @@
-"""travel(): a clock of the queue that stands still where a test puts it.
+"""travel(): sets the queue's clock to a moment, where it stands still.
 
-Every arrow on Django's connection reads it: enqueue, promote, claim, finish, cancel,
-requeue. The clocks of Python and of the database go on as before, so that code which
-asks timezone.now() needs a library such as time-machine beside it.
+Every transition on Django's connection reads it: enqueue, promote, claim, finish,
+cancel, requeue. The clocks of Python and of the database are not changed; for code that
+calls timezone.now(), use a library such as time-machine as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from ..exceptions import InvalidTime
-from ..lifecycle import seams
+from ..storage import test_hooks
 from .block import Block
 
 
 def travel(to: datetime | timedelta | float | None = None) -> Travel:
-    """Set the queue's clock: to a moment, or so long after now; None: stop it now.
+    """Set the queue's clock to a datetime, or to a duration from now; None: to now.
 
-    A context manager that gives the JobClock, and a decorator of a test.
+    A context manager that yields the JobClock, and a decorator for tests.
     """
     return Travel(to)
 
 
+def stop_clock() -> AbstractContextManager[object]:
+    """Stop the queue's clock for a block, unless a test has set it already."""
+    return nullcontext() if test_hooks.clock is not None else Travel(None)
+
+
 class JobClock:
-    """The time of the queue. It stands still until it is moved."""
+    """The queue's clock. It stands still until a test moves it."""
 
     def __init__(self, moment: datetime) -> None:
         self._moment = moment
@@ -36,12 +42,12 @@ class JobClock:
         return self._moment
 
     def move(self, delta: timedelta | float = 0, **units: float) -> datetime:
-        """Go on by a timedelta, by seconds, or by `hours=1` and the like."""
+        """Move forward by a timedelta, by seconds, or by units such as `hours=1`."""
         self._moment = read_target(_read_delta(delta) + timedelta(**units), self.now)
         return self._moment
 
     def set(self, to: datetime) -> datetime:
-        """Go to this moment, which may be an earlier one."""
+        """Move to this moment, which may be earlier."""
         self._moment = read_target(to, self.now)
         return self._moment
 
@@ -50,29 +56,29 @@ class Travel(Block):
     """See travel()."""
 
     def __init__(self, to: datetime | timedelta | float | None) -> None:
-        # At once: a wrong value shall not wait until a decorated test runs.
+        # Validate now: as a decorator, __enter__ would run only with the test.
         read_target(to, timezone.now)
         self._to = to
-        # What stood there before, one for each block that is entered.
-        self._before: list[Callable[[], datetime] | None] = []
+        # The clock to restore, one for each entered block.
+        self._previous: list[Callable[[], datetime] | None] = []
 
     def __enter__(self) -> JobClock:
-        clock = JobClock(read_target(self._to, seams.clock or timezone.now))
-        self._before.append(seams.clock)
-        seams.clock = clock.now
+        clock = JobClock(read_target(self._to, test_hooks.clock or timezone.now))
+        self._previous.append(test_hooks.clock)
+        test_hooks.clock = clock.now
         return clock
 
     def __exit__(self, *exc_info: object) -> None:
-        seams.clock = self._before.pop()
+        test_hooks.clock = self._previous.pop()
 
 
 def read_target(to: Any, now: Callable[[], datetime]) -> datetime:
-    """Return the moment that is meant. Raises InvalidTime."""
+    """Return the moment to travel to. Raises InvalidTime."""
     if isinstance(to, datetime):
         if timezone.is_aware(to):
             return to
         raise InvalidTime(
-            f"travel() goes to an aware datetime, not to the naive {to.isoformat()}. "
+            f"travel() takes an aware datetime, not the naive {to.isoformat()}. "
             f"Use timezone.make_aware(), or datetime(…, tzinfo=UTC)."
         )
     return now() + _read_delta(0 if to is None else to)

@@ -1,7 +1,7 @@
-"""eager_jobs(): jobs run at once when they are enqueued.
+"""eager_jobs(): runs each job inside enqueue().
 
-Each through run_jobs(), in the transaction of whoever enqueues it: a TestCase never
-commits, so there is nothing to wait for.
+Each job runs with the code of run_jobs(), in the caller's transaction: a TestCase never
+commits, so there is no commit to wait for.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from ..lifecycle import seams
 from ..models import Job
 from ..states import JobStatus
+from ..storage import test_hooks
 from .block import Block
-from .run import RUNAWAY, RunawayJobs, run_job
+from .run import MAX_ATTEMPTS_PER_RUN, RunawayJobs, run_job
 
 
 def eager_jobs(*, raise_errors: bool = True) -> EagerJobs:
-    """Run each job enqueued inside at once, one attempt, before enqueue() returns.
+    """Run one attempt of each job in the block before enqueue() returns.
 
-    What it raises is raised to who enqueues, unless `raise_errors=False`. Jobs that a
-    job enqueues run when that one has ended. Jobs of later, retries included, wait.
-    A context manager and a decorator of a test.
+    What a handler raises, enqueue() raises, unless `raise_errors=False`. Jobs that a
+    job enqueues run after it has ended. Scheduled jobs, retries included, do not run.
+    A context manager and a decorator for tests.
     """
     return EagerJobs(raise_errors=raise_errors)
 
@@ -32,50 +32,50 @@ class EagerJobs(Block):
 
     def __init__(self, *, raise_errors: bool) -> None:
         self._raise_errors = raise_errors
-        self._line = _Line()
+        self._waiting = _WaitingJobs()
 
     def __enter__(self) -> None:
-        seams.listeners.append(self._hear)
+        test_hooks.listeners.append(self._on_enqueued)
 
     def __exit__(self, *exc_info: object) -> None:
-        seams.listeners.remove(self._hear)
+        test_hooks.listeners.remove(self._on_enqueued)
 
-    def _hear(self, jobs: Sequence[Job]) -> None:
-        line = self._line
-        line.waiting.extend(job for job in jobs if job.status == JobStatus.PENDING)
-        if line.is_running:
+    def _on_enqueued(self, jobs: Sequence[Job]) -> None:
+        waiting = self._waiting
+        waiting.jobs.extend(job for job in jobs if job.status == JobStatus.PENDING)
+        if waiting.is_running:
             return
-        line.is_running = True
+        waiting.is_running = True
         try:
-            self._run_all(line)
+            self._run_all(waiting)
         finally:
-            line.is_running = False
-            line.waiting.clear()
+            waiting.is_running = False
+            waiting.jobs.clear()
 
-    def _run_all(self, line: _Line) -> None:
+    def _run_all(self, waiting: _WaitingJobs) -> None:
         count = 0
-        while line.waiting:
-            job = line.waiting.popleft()
-            if count == RUNAWAY:
+        while waiting.jobs:
+            job = waiting.jobs.popleft()
+            if count == MAX_ATTEMPTS_PER_RUN:
                 raise RunawayJobs(
-                    f"eager_jobs() has run {RUNAWAY:,} jobs for one enqueue(), and "
-                    f"there is more to do: {job.job_type}. A job that enqueues itself "
-                    f"never comes to an end; use capture_jobs(), or run_jobs(limit=…)."
+                    f"eager_jobs() has run {MAX_ATTEMPTS_PER_RUN:,} jobs for one "
+                    f"enqueue(), and more are waiting: {job.job_type}. Does a job "
+                    f"enqueue itself? Use capture_jobs(), or run_jobs(limit=…)."
                 )
             count += 1
             run_job(job, raise_errors=self._raise_errors)
             _refresh(job)
 
 
-class _Line(threading.local):
-    """The jobs that wait for the one that runs, in this thread."""
+class _WaitingJobs(threading.local):
+    """The jobs of this thread that wait until the running one has ended."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Job] = deque()
+        self.jobs: deque[Job] = deque()
         self.is_running = False
 
 
 def _refresh(job: Job) -> None:
-    """Let the Job that enqueue() returns say how it ended; a dead one is not there."""
+    """Refresh the Job that enqueue() returns. A dead job has no row to read."""
     if Job.objects.using(job._state.db).filter(pk=job.pk).exists():
         job.refresh_from_db()

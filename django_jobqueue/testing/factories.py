@@ -1,7 +1,7 @@
-"""Factories of factory-boy for our models: rows in any state, for tests of your own.
+"""Factories of factory-boy for our models: rows in any state.
 
-For code that reads jobs (a dashboard, a report). Rows made here have not lived: to test
-what a job does, enqueue it and call run_jobs().
+For tests of code that reads jobs, such as a dashboard or a report. The rows have not
+passed through any transition: to test what a job does, enqueue it and call run_jobs().
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _name(record: Any) -> str:
 
 
 class JobFactory(DjangoModelFactory[Job]):
-    """A pending job. `handler=` gives it the name of one; a trait another status:
+    """A pending job. `handler=` sets its job type. Traits set another status:
     `scheduled`, `running`, `blocked`, `succeeded`, `cancelled`, `retrying`."""
 
     class Meta:
@@ -93,8 +93,8 @@ class JobFactory(DjangoModelFactory[Job]):
 
 
 class DeadJobFactory(DjangoModelFactory[DeadJob]):
-    """A job that died of an exception after three attempts. Traits for the other
-    reasons: `timed_out`, `crashed`, `was_lost`, `unknown_handler`, `discarded`."""
+    """A job that died of an exception after three attempts. Traits set another
+    reason: `timed_out`, `crashed`, `was_lost`, `unknown_handler`, `discarded`."""
 
     class Meta:
         model = DeadJob
@@ -132,8 +132,8 @@ class DeadJobFactory(DjangoModelFactory[DeadJob]):
 
 
 class AttemptFactory(DjangoModelFactory[Attempt]):
-    """A failed attempt. `job=` makes it one of that job; traits `succeeded`,
-    `timed_out`, `snoozed`, `crashed`, `was_lost` for other outcomes."""
+    """A failed attempt. `job=` sets the job it belongs to. Traits set another
+    outcome: `succeeded`, `timed_out`, `snoozed`, `crashed`, `was_lost`."""
 
     class Meta:
         model = Attempt
@@ -167,7 +167,7 @@ class AttemptFactory(DjangoModelFactory[Attempt]):
         was_lost = factory.Trait(
             outcome=AttemptOutcome.LOST,
             exception_class="WorkerLost",
-            message="not heard of again",
+            message="no heartbeat",
             traceback="",
         )
 
@@ -186,7 +186,7 @@ class AttemptFactory(DjangoModelFactory[Attempt]):
 
 
 class WorkerHeartbeatFactory(DjangoModelFactory[WorkerHeartbeat]):
-    """A worker that has just beaten. Traits: `stopping`, `silent` (for an hour)."""
+    """A worker with a new heartbeat. Traits: `stopping`, `silent` (for an hour)."""
 
     class Meta:
         model = WorkerHeartbeat

@@ -1,8 +1,8 @@
-"""faults(): what goes wrong around a job, on purpose, so that handlers can be tried.
+"""faults(): kills, pauses and second deliveries of jobs, for tests of handlers.
 
-A kill is recorded as the supervisor records a death, a pause and a second delivery as
-rescue does. They strike at a named point of an attempt that run_jobs() runs: by plan,
-or at random from a seed that a failing test prints, so that it can be replayed.
+A kill is recorded as the supervisor records a crash, a pause and a second delivery as
+rescue records a loss. A fault strikes at a named point of an attempt of run_jobs(): as
+planned, or at random from a seed. A failing test prints the seed, to repeat the run.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
 
+from .. import outcomes
 from ..handlers import Handler
-from ..lifecycle.database import Database
-from ..lifecycle.endings import Ending
-from ..lifecycle.reconcile import read_owned_jobs
-from ..lifecycle.rescue_portable import rescue_portable
+from ..lifecycle.rescue import RescueReport, rescue_from
 from ..options import Options
 from ..outcomes import judge_crash
 from ..signals import report_rescued
-from ..worker.held import HeldJob
-from ..worker.policy import find_max_attempts
+from ..storage.database import Database
+from ..storage.endings import Ending
+from ..storage.ownership import read_owned_jobs
+from ..worker.running.in_flight import InFlightJob
+from ..worker.running.policy import find_max_attempts
+from .clock import stop_clock
 from .selection import name_job_type
 
 __all__ = ["END", "START", "Faults", "after", "before", "faults"]
 
 
 class WorkerKilled(BaseException):
-    """The process dies here. Not an Exception: a handler must not survive it."""
+    """Simulates the death of the process. Not an Exception: handlers catch those."""
 
 
 class Kind(Enum):
@@ -54,32 +56,33 @@ class Point:
     """Where a fault strikes."""
 
     name: str
-    # The dotted path of what the handler calls; empty: the handler itself.
+    # The dotted path of a function the handler calls; empty: the handler itself.
     path: str = ""
 
     def __str__(self) -> str:
         return self.name
 
 
-# The handler is about to be called.
+# Just before the handler is called.
 START = Point("start")
-# It has returned, and its end is not written: inside the transaction of an atomic one.
+# The handler has returned and its end is not written yet. If it is atomic, its
+# transaction is still open.
 END = Point("end")
 
 
 def before(path: str) -> Point:
-    """Name the moment before a function that the handler calls: `"shop.pay.charge"`."""
+    """Return the point before a call of a function, such as `"shop.pay.charge"`."""
     return Point(f"before {path}", path)
 
 
 def after(path: str) -> Point:
-    """Name the moment after such a function has returned."""
+    """Return the point after a call of a function."""
     return Point(f"after {path}", path)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """A fault that was asked for, and how often it has struck."""
+    """A planned fault, and how often it has struck."""
 
     kind: Kind
     job_type: str
@@ -92,8 +95,8 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chance:
-    """Faults at random for one handler."""
+class _RandomFaults:
+    """Random faults for one handler."""
 
     rate: float
     points: tuple[Point, ...]
@@ -101,48 +104,52 @@ class _Chance:
 
 
 def faults(seed: int | None = None) -> Faults:
-    """Let things go wrong inside this block; see Faults for what, and where.
+    """Return a block in which faults strike jobs; its methods plan them.
 
-    `seed` is for at_random(); a failing block names it. Raises AssertionError at the
-    end if a fault that was asked for has not struck: such a test shows nothing.
+    `seed` decides the faults of at_random() and the jitter of backoffs; a failing block
+    prints it. The queue's clock stands still, unless travel() has set it. The same seed
+    repeats the same run. Raises AssertionError at the end if a planned fault has not
+    struck, because such a test proves nothing.
     """
     return Faults(random.SystemRandom().randrange(10**6) if seed is None else seed)
 
 
 class Faults:
-    """The faults of one block, and what they did."""
+    """The faults of one block, and a record of those that struck."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        # What has struck, in words.
+        # One line for each fault that struck.
         self.struck: list[str] = []
         self._random = random.Random(seed)
+        # Separate from the faults: more retries must not change which faults strike.
+        self._jitter = random.Random(f"jitter {seed}")
         self._plans: list[_Plan] = []
-        self._chances: dict[str, _Chance] = {}
-        self._hits: Counter[UUID] = Counter()
+        self._random_faults: dict[str, _RandomFaults] = {}
+        self._struck_per_job: Counter[UUID] = Counter()
         self._patches = ExitStack()
         self._patched: set[str] = set()
 
     def kill(self, handler: Any, *, at: Point = END, times: int = 1) -> None:
-        """Let the process of an attempt die at this point.
+        """Kill the process of an attempt at this point.
 
-        What the handler has done so far stays, but for open transactions. The attempt
-        has crashed: the job runs again after a delay, or is dead.
+        What the handler did so far stays, except for open transactions. The attempt has
+        crashed: the job runs again after a delay, or is dead.
         """
         self._plan(Kind.KILL, handler, at, times)
 
     def pause(self, handler: Any, *, at: Point = START, times: int = 1) -> None:
-        """Stop the process at this point for so long that the job is taken away.
+        """Pause the process at this point until another worker rescues the job.
 
-        Then the handler goes on, without a lease: assert_owned() raises, its end is
-        refused, an atomic one is rolled back. The job runs again.
+        The handler then continues without its lease: assert_owned() raises, its end is
+        refused, and an atomic handler is rolled back. The job runs again.
         """
         self._plan(Kind.PAUSE, handler, at, times)
 
     def deliver_twice(self, handler: Any, *, times: int = 1) -> None:
-        """Run a job again although its handler has returned: the end got lost.
+        """Run a job again after its handler returned, as if its end was not written.
 
-        An atomic handler was rolled back the first time.
+        An atomic handler is rolled back the first time.
         """
         self._plan(Kind.TWICE, handler, END, times)
 
@@ -154,21 +161,26 @@ class Faults:
         points: Sequence[Point] = (START, END),
         most: int = 2,
     ) -> None:
-        """Let attempts of a handler meet any of the three, at any of these points.
+        """Strike attempts of a handler with a random fault at a random point.
 
-        `rate` is the share of the attempts, `most` how many faults one job meets at
-        most. Which ones follows from the seed.
+        `rate` is the share of attempts to strike, `most` the maximum number of faults
+        per job. The seed decides which.
         """
-        chance = _Chance(rate, tuple(points), most)
-        self._chances[name_job_type(handler)] = chance
-        for point in chance.points:
+        self._random_faults[name_job_type(handler)] = _RandomFaults(
+            rate, tuple(points), most
+        )
+        for point in points:
             self._patch(point)
 
     def __enter__(self) -> Faults:
         _active.append(self)
+        # Delays decide the order of retries, so they must be repeatable.
+        self._patches.enter_context(mock.patch.object(outcomes, "random", self._jitter))
+        self._patches.enter_context(stop_clock())
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        __tracebackhide__ = True
         _active.remove(self)
         self._patches.close()
         if error is not None:
@@ -177,47 +189,47 @@ class Faults:
         missed = [plan for plan in self._plans if plan.struck < plan.times]
         if missed:
             raise AssertionError(
-                f"{missed[0]} has struck {missed[0].struck} times and not "
-                f"{missed[0].times}. Did run_jobs() run it inside the block, "
-                f"with scheduled=True for another attempt?\n{self.describe()}"
+                f"{missed[0]} has struck {missed[0].struck} times, not "
+                f"{missed[0].times}. Did run_jobs() run inside the block, with "
+                f"scheduled=True for later attempts?\n{self.describe()}"
             )
 
     def describe(self) -> str:
-        """Say what happened, and how to see it again."""
-        story = "".join(f"\n  {line}" for line in self.struck) or " nothing"
-        return f"faults(seed={self.seed}) struck:{story}"
+        """Return the seed and the faults that struck."""
+        lines = "".join(f"\n  {line}" for line in self.struck) or " nothing"
+        return f"faults(seed={self.seed}) struck:{lines}"
 
     def choose(self, job_id: UUID, job_type: str) -> _Plan | None:
-        """Say what the next attempt of a job shall meet."""
+        """Return the fault for the next attempt of a job, if any."""
         for plan in self._plans:
             if plan.job_type == job_type and plan.struck < plan.times:
                 return plan
-        chance = self._chances.get(job_type)
-        if chance is None:
+        faults = self._random_faults.get(job_type)
+        if faults is None:
             return None
-        # Drawn for every attempt, so that a replay draws the same.
-        is_hit = self._random.random() < chance.rate
+        # Always draw all three: a replay must draw the same numbers.
+        is_hit = self._random.random() < faults.rate
         kind = self._random.choice(list(Kind))
-        point = self._random.choice(chance.points)
-        if not is_hit or self._hits[job_id] >= chance.most:
+        point = self._random.choice(faults.points)
+        if not is_hit or self._struck_per_job[job_id] >= faults.most:
             return None
         return _Plan(kind, job_type, END if kind is Kind.TWICE else point, 1)
 
-    def note(self, plan: _Plan, held: HeldJob) -> None:
+    def record(self, plan: _Plan, held: InFlightJob) -> None:
         plan.struck += 1
-        self._hits[held.claim.id] += 1
+        self._struck_per_job[held.claim.id] += 1
         self.struck.append(f"{plan}, attempt {held.claim.attempt}")
 
     def _plan(self, kind: Kind, handler: Any, point: Point, times: int) -> None:
         if not isinstance(point, Point):
             raise TypeError(
-                f"at is START, END, before('path') or after('path'), not {point!r}."
+                f"at takes START, END, before('path') or after('path'), not {point!r}."
             )
         self._patch(point)
         self._plans.append(_Plan(kind, name_job_type(handler), point, times))
 
     def _patch(self, point: Point) -> None:
-        """Let the attempt be told when what the point names is called."""
+        """Wrap the function that the point names, to notice its calls."""
         if not point.path or point.path in self._patched:
             return
         self._patched.add(point.path)
@@ -267,9 +279,12 @@ def _watch_async(
 
 
 def arm(
-    held: HeldJob, handler: Handler[..., Any] | None, options: Options, worker_id: UUID
+    held: InFlightJob,
+    handler: Handler[..., Any] | None,
+    options: Options,
+    worker_id: UUID,
 ) -> Strike:
-    """Prepare what an attempt shall meet: nothing, outside a faults() block."""
+    """Prepare the fault of one attempt. Outside a faults() block there is none."""
     strike = Strike(held=held, handler=handler, options=options, worker_id=worker_id)
     if _active and handler is not None:
         strike.faults = _active[-1]
@@ -279,9 +294,9 @@ def arm(
 
 @dataclass(slots=True, kw_only=True)
 class Strike:
-    """The fault of one attempt, if it has one. Entered while the handler runs."""
+    """The fault of one attempt, if it has one. Entered around the handler's call."""
 
-    held: HeldJob
+    held: InFlightJob
     handler: Handler[..., Any] | None
     options: Options
     worker_id: UUID
@@ -305,38 +320,38 @@ class Strike:
         self._patches.close()
 
     def reach(self, point: Point) -> None:
-        """Hear that the attempt is at this point; strike if it is the one."""
+        """Strike if the attempt's fault is planned for this point."""
         if self._is_hit(point):
             if self._kind is not Kind.PAUSE:
-                self._die()
-            elif _is_on_a_loop():
-                # No query can be made from here: told now, and taken away afterwards.
+                self._kill()
+            elif _is_on_event_loop():
+                # Queries are refused here: set the flag now, rescue in judge().
                 self.held.flags.lost = True
             else:
-                self._take_away()
+                self._rescue()
 
     async def areach(self, point: Point) -> None:
         """See reach()."""
         if self._is_hit(point):
             if self._kind is not Kind.PAUSE:
-                self._die()
+                self._kill()
             else:
-                await sync_to_async(self._take_away)()
+                await sync_to_async(self._rescue)()
 
     def judge(self, ending: Ending) -> Ending:
-        """Say how the attempt ended in truth; take its job away if a fault says so."""
+        """Return how the attempt ended, given its fault. Rescues the job if needed."""
         if not self.has_struck:
             return ending
         owned = read_owned_jobs(self._db, self.worker_id)
         if owned and self._kind is Kind.KILL:
             return self._crash(ending, crashes=owned[0].crashes)
         if owned:
-            self._take_away()
-        # Whatever it says, it comes too late.
+            self._rescue()
+        # The claim is lost: finish must refuse this end.
         return replace(ending, is_written=False)
 
     def _crash(self, ending: Ending, *, crashes: int) -> Ending:
-        """Say what the supervisor says of a job whose process has died."""
+        """Return the ending that the supervisor writes when a process has died."""
         assert self.plan is not None
         assert self.handler is not None
         claim = self.held.claim
@@ -352,7 +367,7 @@ class Strike:
         return replace(ending, outcome=outcome, is_taken=True)
 
     def is_own(self, error: BaseException) -> bool:
-        """Tell whether an error is nothing but the fault."""
+        """Return whether an error is the fault itself."""
         return isinstance(error, WorkerKilled)
 
     @property
@@ -368,49 +383,46 @@ class Strike:
             return False
         assert self.faults is not None
         self.has_struck = True
-        self.faults.note(self.plan, self.held)
+        self.faults.record(self.plan, self.held)
         return True
 
     def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         self.reach(START)
         result = call(*args)
-        self._check_dead()
+        self._check_killed()
         self.reach(END)
         return result
 
     async def _acall(self, call: Callable[..., Any], *args: Any) -> Any:
         await self.areach(START)
         result = await call(*args)
-        self._check_dead()
+        self._check_killed()
         await self.areach(END)
         return result
 
-    def _check_dead(self) -> None:
-        """A handler that catches everything cannot outlive its process."""
+    def _check_killed(self) -> None:
+        """Raise WorkerKilled again if the handler has caught it."""
         if self.has_struck and self._kind is Kind.KILL:
             raise WorkerKilled
 
-    def _die(self) -> None:
+    def _kill(self) -> None:
         assert self.plan is not None
         assert self.handler is not None
-        # At the end of a handler that is not atomic all it did is there; raising would
-        # roll back what `databases` has just committed.
+        # At the end of a handler that is not atomic its effects stay. Raising here
+        # would roll back the transactions of `databases`.
         if self.plan.point != END or self.handler.atomic:
             raise WorkerKilled
 
-    def _take_away(self) -> None:
-        """Rescue the job, as any other worker would."""
+    def _rescue(self) -> None:
+        """Rescue the job as another worker would."""
         assert self.handler is not None
-        most = find_max_attempts(self.handler, self.held.claim, self.options)
-        run_once = [self.handler.name] if most == 1 else []
-        rescued = rescue_portable(
-            self._db, [self.worker_id], self.options, run_once, None
-        )
-        for job in rescued:
+        report = RescueReport()
+        rescue_from(self._db, self.worker_id, report, options=self.options)
+        for job in report.jobs:
             report_rescued(job, worker_id=uuid4())
 
 
-def _is_on_a_loop() -> bool:
+def _is_on_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

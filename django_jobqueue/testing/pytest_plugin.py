@@ -1,8 +1,8 @@
 """The pytest plugin: the testing kit as fixtures.
 
-pytest loads it in every run where this package is installed, so it imports nothing
-until a test asks for a fixture. A test that runs jobs needs the database: the mark
-`django_db` or the fixture `db`.
+pytest loads it wherever this package is installed, so it imports nothing until a test
+uses a fixture. A test that runs jobs needs the database: the mark `django_db` or the
+fixture `db`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from ..models import Job
     from .clock import JobClock
-    from .run import RanJobs
+    from .ran_jobs import RanJobs
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def run_jobs() -> Callable[..., RanJobs]:
 
 @pytest.fixture
 def captured_jobs() -> Iterator[list[Job]]:
-    """The list of the jobs that this test has enqueued so far."""
+    """The jobs that this test has enqueued so far, as a list."""
     from .capture import capture_jobs
 
     with capture_jobs() as jobs:
@@ -37,7 +37,7 @@ def captured_jobs() -> Iterator[list[Job]]:
 
 @pytest.fixture
 def eager_jobs() -> Iterator[None]:
-    """Run every job of this test at once when it is enqueued."""
+    """Run every job of this test inside enqueue()."""
     from .eager import eager_jobs
 
     with eager_jobs():
@@ -46,7 +46,7 @@ def eager_jobs() -> Iterator[None]:
 
 @pytest.fixture
 def job_clock() -> Iterator[JobClock]:
-    """The queue's clock, which stands still until this test moves it."""
+    """The queue's clock. It stands still until the test moves it."""
     from .clock import travel
 
     with travel() as clock:

@@ -1,4 +1,4 @@
-"""From what a test names, a handler, a class, a task or a text, to the job type."""
+"""Finds the job type of what a test passes: a handler, a class, a task or a name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..registry import get_handler
 
 
 def name_job_type(handler: Any) -> str:
-    """Return the job type of a handler. Raises UnknownJobType for a name without one.
+    """Return the job type of a handler. Raises UnknownJobType for an unknown name.
 
-    A name is looked up: a misspelt one would make every refutation true.
+    A name must be registered: with a misspelt one, refute_enqueued() would always pass.
     """
     if isinstance(handler, Handler):
         return handler.name
@@ -24,6 +24,6 @@ def name_job_type(handler: Any) -> str:
     if isinstance(path, str):
         return path
     raise TypeError(
-        f"A handler of @job or @handler, a task, or the name of one is expected, not "
+        f"Expected a handler of @job or @handler, a task, or the name of one, not "
         f"{handler!r}."
     )

@@ -1,8 +1,8 @@
-"""What is around an attempt that runs in the thread of a test: open transactions.
+"""The open transactions around an attempt that runs in the thread of a test.
 
-A worker closes a connection that a handler left in a transaction. Here it belongs to
-the test, so only what the handler opened is rolled back. And where the test itself is
-a transaction, hooks of on_commit() are run as if the attempt had committed.
+A worker closes a connection that a handler left in a transaction. Here the connection
+belongs to the test, so only what the handler opened is rolled back. If the test itself
+runs in a transaction, on_commit() hooks run as if the attempt had committed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ logger = logging.getLogger("django_jobqueue.testing")
 
 
 class _LeftOpen(Exception):
-    """A handler has left a transaction open."""
+    """Raised into a transaction that a handler left open, to roll it back."""
 
 
 class Surroundings:
     """Django's connections of this thread, as they are before an attempt."""
 
     def __init__(self, alias: str) -> None:
-        # Whether the jobs' database is in a transaction, as in TestCase.
+        # Whether the database of the jobs is in a transaction, as in a TestCase.
         self.is_enclosed = connections[alias].in_atomic_block
         opened = connections.all(initialized_only=True)
         self._depths = {each.alias: len(each.atomic_blocks) for each in opened}
         self._hooks = {each.alias: len(each.run_on_commit) for each in opened}
 
     def restore(self, *, is_suspect: bool = False) -> None:
-        """Roll back the transactions that the handler has left open."""
+        """Roll back the transactions that the handler left open."""
         for connection in connections.all(initialized_only=True):
             depth = self._depths.get(connection.alias, 0)
             while len(connection.atomic_blocks) > depth:
@@ -38,7 +38,7 @@ class Surroundings:
                 block.__exit__(_LeftOpen, _LeftOpen(), None)
 
     def run_hooks(self) -> None:
-        """Run what the attempt has left to be run after a commit that never comes.
+        """Run the on_commit() hooks of the attempt: the test never commits.
 
         Raises what a hook raises, unless it was registered as robust.
         """
@@ -58,4 +58,4 @@ def _run_hook(hook: Any, *, is_robust: bool) -> None:
     except Exception:
         if not is_robust:
             raise
-        logger.exception("a robust hook of on_commit() failed")
+        logger.exception("a robust on_commit() hook failed")

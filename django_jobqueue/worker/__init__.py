@@ -1,1 +1,4 @@
-"""The process that walks the arrows: claims jobs, runs them, and writes their ends."""
+"""The process that runs jobs: worker.py puts its loops together.
+
+Rooms: claiming, running, supervision, health, startup.
+"""

@@ -1,7 +1,7 @@
-"""Loop: a thread that asks its step how long to sleep; and the one place that retries.
+"""Loop: a thread that calls a step again and again. The only place that retries.
 
-A step does its work and returns the delay before the next; the loop knows nothing else.
-Database trouble is logged once, then waited out with growing, jittered pauses.
+A step does its work and returns the delay before the next one; the loop knows nothing
+else. Database errors are logged once, then retried with growing, jittered pauses.
 """
 
 from __future__ import annotations
@@ -11,38 +11,55 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError, InterfaceError
 
-from ..lifecycle.database import Database
-from ..outcomes import is_database_trouble
+from ..backoff import growing_pauses
+from ..outcomes import is_database_trouble, is_lock_wait
 from ..signals import Event
-from .connections import close_database, open_database
+from ..storage.database import Database
+from .health.log_queue import LogQueue
+from .running.connections import close_database, open_database
 
 logger = logging.getLogger("django_jobqueue.worker")
 
-LONGEST_PAUSE = 5.0
+# Between two tries of a step that fails, before jitter.
+FIRST_RETRY_PAUSE_SECONDS = 0.2
+MAX_RETRY_PAUSE_SECONDS = 5.0
 # Longer than any statement, connect or lock of SQLite may take.
-STUCK = 60.0
+STUCK_SECONDS = 60.0
 
 
 class Loop:
-    """One thread with a database handle of its own, opened anew after trouble."""
+    """One thread with its own database handle, which is reopened after an error."""
 
     def __init__(
-        self, name: str, step: Callable[[Database], float], *, alias: str
+        self,
+        name: str,
+        step: Callable[[Database], float],
+        *,
+        alias: str,
+        log: logging.Logger | LogQueue = logger,
     ) -> None:
         self.name = name
+        # A LogQueue where the loop must go on while the log cannot be written.
+        self._log = log
         self.step = step
         self.alias = alias
+        # Steps that failed in a row, and the pauses after them.
         self.failures = 0
-        # For the watchdog: steps begun so far, and whether it sleeps between two.
+        self._pauses: Iterator[float] = iter(())
+        # For the watchdog: steps started so far, and whether it sleeps between two.
         self.steps = 0
         self.is_asleep = False
-        # For those who ask: the (monotonic) moment at which the last one began.
+        # Monotonic: since when every step has failed (inf: the last one did not), and
+        # whether that may be the fault of this process.
+        self._failing_since = math.inf
+        self._is_curable = True
+        # Monotonic: when the last step started.
         self._began = math.inf
-        # Set to make the loop look at once.
+        # Set to start the next step at once.
         self.wakeup = threading.Event()
         self._stopping = threading.Event()
         self._db: Database | None = None
@@ -57,12 +74,12 @@ class Loop:
         self.wakeup.set()
 
     def stop(self) -> None:
-        """Ask the loop to end after the step it is in."""
+        """End the loop after the current step."""
         self._stopping.set()
         self.wakeup.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end; tell whether it has come."""
+        """Wait for the end; return whether it has ended."""
         if self._thread.ident is None:
             return True
         self._thread.join(max(0.0, timeout))
@@ -70,14 +87,34 @@ class Loop:
 
     @property
     def is_dead(self) -> bool:
-        """True if its thread has ended although nobody asked it to."""
+        """True if its thread has ended without stop()."""
         has_ended = self._thread.ident is not None and not self._thread.is_alive()
         return has_ended and not self._stopping.is_set()
 
     def is_stuck(self, now: float) -> bool:
-        """Tell whether it has died or does not come back from its step."""
+        """Return whether it has died or hangs in its step."""
         is_awake = self._thread.is_alive() and not self.is_asleep
-        return self.is_dead or (is_awake and now - self._began > STUCK)
+        return self.is_dead or (is_awake and now - self._began > STUCK_SECONDS)
+
+    def note_progress(self, now: float) -> None:
+        """Note progress within the current step."""
+        self._began = now
+        self._failing_since = math.inf
+        self.steps += 1
+
+    @property
+    def stalled_since(self) -> float:
+        """The (monotonic) moment since when it made no progress: it has died, is in a
+        step, or its steps fail; inf if it sleeps after a step that worked."""
+        is_awake = self._thread.is_alive() and not self.is_asleep
+        began = self._began if is_awake or self.is_dead else math.inf
+        return min(began, self._failing_since)
+
+    @property
+    def is_curable(self) -> bool:
+        """False if the database refuses its steps: a new process would get the same
+        errors, and the unwritten ends of this one would be lost."""
+        return self._is_curable or self.is_dead
 
     @property
     def is_stopping(self) -> bool:
@@ -102,26 +139,35 @@ class Loop:
                 self._db = open_database(self.alias, name=self.name)
             delay = self.step(self._db)
             if self.failures:
-                logger.info(Event(f"{self.name} loop works again"))
+                self._log.info(Event(f"{self.name} loop works again"))
             self.failures = 0
+            self._failing_since, self._is_curable = math.inf, True
             return delay
         # Whatever a step raises, the loop goes on: a worker that is alive but idle is
-        # worse than a loud one. Expected trouble has no traceback.
+        # worse than one that logs errors. Expected errors have no traceback.
         except Exception as error:
+            self._failing_since = min(self._failing_since, self._began)
+            self._is_curable = not (is_database_trouble(error) or is_lock_wait(error))
             self._report(error)
             self._close()
-            self.failures += 1
-            pause: float = min(LONGEST_PAUSE, 0.1 * 2 ** min(self.failures, 10))
-            return pause * (0.5 + random.random() / 2)
+            return self._choose_retry_pause()
+
+    def _choose_retry_pause(self) -> float:
+        if self.failures == 0:
+            self._pauses = growing_pauses(
+                FIRST_RETRY_PAUSE_SECONDS, MAX_RETRY_PAUSE_SECONDS
+            )
+        self.failures += 1
+        return next(self._pauses) * (0.5 + random.random() / 2)
 
     def _report(self, error: Exception) -> None:
         if not is_database_trouble(error):
-            kind = isinstance(error, DatabaseError | InterfaceError)
-            text = "database error" if kind else "error"
-            logger.exception(Event(f"{text} in the {self.name} loop"))
+            is_database = isinstance(error, DatabaseError | InterfaceError)
+            text = "database error" if is_database else "error"
+            self._log.exception(Event(f"{text} in the {self.name} loop"))
         elif self.failures == 0:
             reason = " ".join(str(error).split())[:200]
-            logger.warning(
+            self._log.warning(
                 Event(f"{self.name} loop: database trouble, trying again", error=reason)
             )
 
@@ -131,5 +177,5 @@ class Loop:
         try:
             close_database(self._db)
         except Exception as error:
-            logger.debug(Event("closing a connection failed", error=error))
+            self._log.debug(Event("closing a connection failed", error=error))
         self._db = None

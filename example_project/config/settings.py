@@ -1,6 +1,6 @@
-"""Settings of the example, by django-environ.
+"""Settings of the example, read with django-environ.
 
-DATABASE_URL           where shop and jobs live; default: db.sqlite3 beside manage.py
+DATABASE_URL           database of shop and jobs; default: db.sqlite3 beside manage.py
 BUSINESS_DATABASE_URL  the second database; default: business.sqlite3 beside the first,
                        or on PostgreSQL the name of the first with `_business`
 SECRET_KEY, DEBUG, ALLOWED_HOSTS, PAYMENT_FAILURE_RATE
@@ -18,20 +18,20 @@ PROJECT = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
 DEBUG = env.bool("DEBUG", default=True)
-# Good enough on the loopback interface, where the demo listens, and nowhere else.
-SECRET_KEY = env.str("SECRET_KEY", default="an example, so everybody may know it")
+# The default is safe only because the demo listens on the loopback interface.
+SECRET_KEY = env.str("SECRET_KEY", default="an example, not a secret")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 
 
 def read_database(variable: str) -> dict[str, Any] | None:
-    """Return the database that the variable names, None if it is not set."""
+    """Return the database that the variable names, or None if it is not set."""
     if not env.str(variable, default=""):
         return None
     database = env.db_url(variable)
     if database.get("ENGINE") == "django.db.backends.sqlite3":
         return sqlite_database(database["NAME"])
     if database.get("ENGINE") == "django.db.backends.postgresql":
-        # libpq would take the name of the user, Django refuses an empty one.
+        # Without a name libpq uses that of the user, but Django raises an error.
         return database | {"NAME": database["NAME"] or "shop"}
     raise ImproperlyConfigured(
         f"{variable} must begin with postgres:// or sqlite:///, "
@@ -40,13 +40,13 @@ def read_database(variable: str) -> dict[str, Any] | None:
 
 
 def sqlite_database(path: str | Path) -> dict[str, Any]:
-    """Return a SQLite database that web, worker and shell can write to at a time."""
+    """Return a SQLite database that web, worker and shell can write to concurrently."""
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
         "OPTIONS": {
             # Take the write lock at the beginning: a transaction that reads first and
-            # writes later cannot wait for it, it fails with "database is locked".
+            # writes later would fail with "database is locked" instead of waiting.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
@@ -69,8 +69,8 @@ DATABASES = {
 DATABASE_ROUTERS = ["shop.routers.LedgerRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Everything here has a good default. The demo runs for hours: keep what has succeeded
-# for one hour instead of a day.
+# All options have good defaults. The demo runs for hours: keep succeeded jobs for one
+# hour instead of a day.
 JOBQUEUE = {
     "RETENTION": {"succeeded": 3600, "cancelled": 3600},
     "MIDDLEWARE": ["shop.middleware.set_language"],
@@ -115,7 +115,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-# Mails are printed, and stand in the worker's log.
+# Mails are printed to the worker's log.
 _CONSOLE = "django.core.mail.backends.console.EmailBackend"
 if django.VERSION >= (6, 1):
     MAILERS = {"default": {"BACKEND": _CONSOLE}}
@@ -123,7 +123,7 @@ else:
     EMAIL_BACKEND = _CONSOLE
 DEFAULT_FROM_EMAIL = "Corner shop <shop@example.com>"
 
-# How often the pretended payment provider fails, from 0 to 1.
+# How often the simulated payment provider fails, from 0 to 1.
 PAYMENT_FAILURE_RATE = env.float("PAYMENT_FAILURE_RATE", default=0.4)
-# How many seconds a visitor waits for the partner's answer.
+# How many seconds a visitor waits for the partner's response.
 PARTNER_TIMEOUT = env.float("PARTNER_TIMEOUT", default=5)

@@ -1,4 +1,4 @@
-"""The WSGI application, for `runserver` and for any real server."""
+"""The WSGI application, for `runserver` and production servers."""
 
 import os
 

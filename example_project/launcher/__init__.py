@@ -1,1 +1,1 @@
-"""What `make demo` does: prepare the databases, start web and worker, enqueue jobs."""
+"""The steps of `make demo`: prepare databases, start web and worker, enqueue jobs."""

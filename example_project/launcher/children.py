@@ -1,4 +1,4 @@
-"""Child: one management command as a process of its own, with its log in a file."""
+"""Child: one management command in a separate process, with its log in a file."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Seconds. One that ends sooner would end again: it is not started anew.
-SHORT_LIFE = 5.0
+# A child that exits sooner would exit again: it is not restarted.
+SHORT_LIFE_SECONDS = 5.0
 LAST_LINES = 8
 
 
 class ChildFailed(Exception):
-    """A child came to its end before it could do anything."""
+    """A child exited right after its start."""
 
 
 class Child:
-    """A running command. It ends with us (see child.py), or when it is interrupted."""
+    """A running command. It stops with the demo (see child.py) or when interrupted."""
 
     def __init__(self, name: str, arguments: list[str], *, log: Path) -> None:
         self.name = name
@@ -32,25 +32,25 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def revive(self) -> str:
-        """If it is gone, start it anew and say how it ended. Raises ChildFailed."""
+    def restart_if_exited(self) -> str:
+        """Restart it if it has exited; return how it ended. Raises ChildFailed."""
         code = self._process.poll()
         if code is None:
             return ""
-        death = f"The {self.name} {_describe_end(code)}."
-        if time.monotonic() - self._started < SHORT_LIFE:
-            raise ChildFailed(f"{death}\n{self._read_last_lines()}")
+        end = f"The {self.name} {_describe_end(code)}."
+        if time.monotonic() - self._started < SHORT_LIFE_SECONDS:
+            raise ChildFailed(f"{end}\n{self._read_last_lines()}")
         self._close()
         self._start()
-        return death
+        return end
 
     def interrupt(self) -> None:
-        """Ask it to stop, as Ctrl-C would."""
+        """Send SIGINT, as Ctrl-C does."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; tell whether it came by itself or had to be forced."""
+        """Wait until it exits; return whether it exited without being killed."""
         try:
             self._process.wait(max(0, seconds))
         except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ class Child:
         return True
 
     def _start(self) -> None:
-        # -P: whatever lies in the current folder, `config` is ours.
+        # -P: the current folder may contain another `config`.
         command = [sys.executable, "-P", "-u", "-m", "launcher.child"]
         path = [str(PROJECT), os.environ.get("PYTHONPATH", "")]
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
@@ -73,7 +73,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # The terminal's Ctrl-C is for us; we pass it on, once.
+                # Ctrl-C in the terminal reaches only the demo, which passes it on once.
                 start_new_session=True,
             )
         self._started = time.monotonic()
@@ -84,10 +84,10 @@ class Child:
 
     def _read_last_lines(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(["Its last words:", *lines[-LAST_LINES:]])
+        return "\n".join(["Last lines of its log:", *lines[-LAST_LINES:]])
 
 
 def _describe_end(code: int) -> str:
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with code {code}"
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}"

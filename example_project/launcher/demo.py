@@ -1,4 +1,4 @@
-"""Demo: everything between the start and Ctrl-C."""
+"""Demo: start the processes, enqueue jobs, stop at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .preparation import (
 from .terminal import Terminal
 from .traffic import choose_actions, read_status, start_action, start_all_actions
 
-# Seconds: between two jobs, and what the children have to start and to stop.
-TICK = 0.25
-STARTING = 30.0
-STOPPING = 12.0
+# Between two jobs; for the start of the children; for their stop.
+TICK_SECONDS = 0.25
+START_SECONDS = 30.0
+STOP_SECONDS = 12.0
 
 
 class Demo:
-    """Web, worker and a stream of jobs; `seconds` is None for: until Ctrl-C."""
+    """Web, worker and a stream of jobs; without `seconds` it runs until Ctrl-C."""
 
     def __init__(self, *, port: int, seconds: float | None = None) -> None:
         self._port = port
@@ -38,11 +38,11 @@ class Demo:
         self._logs = Path()
         self._children: list[Child] = []
         # A flag and short sleeps, not an Event: the code that a signal interrupts may
-        # be holding the Event's lock.
+        # hold the Event's lock.
         self._is_stopping = False
 
     def run(self) -> None:
-        """Start everything, keep it busy, stop everything."""
+        """Start everything, enqueue jobs until the end, stop everything."""
         self._listen_to_signals()
         prepare_databases()
         password = reset_password()
@@ -59,18 +59,18 @@ class Demo:
     def _listen_to_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
-        # Ignored means that somebody wants us to outlive the terminal: nohup.
+        # SIGHUP ignored: started with nohup, the demo must survive its terminal.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._stop)
 
     def _start_children(self) -> None:
-        # Insecure: with its style sheet even if DEBUG is off.
+        # --insecure serves the style sheet even if DEBUG is off.
         web = ["runserver", "--noreload", "--insecure", f"127.0.0.1:{self._port}"]
         worker = ["runworker", "--name", "demo", "--shutdown-timeout", "5"]
         for name, arguments in (("web server", web), ("worker", worker)):
             log = self._logs / f"{name.replace(' ', '-')}.log"
             self._children.append(Child(name, arguments, log=log))
-        deadline = time.monotonic() + STARTING
+        deadline = time.monotonic() + START_SECONDS
         while not self._is_stopping and not is_listening(self._port):
             self._watch_children()
             if time.monotonic() > deadline:
@@ -108,27 +108,27 @@ Jobs keep coming until you press Ctrl-C.
                 self._terminal.say(f"The database does not answer: {one_line(error)}")
                 connections.close_all()
                 time.sleep(1)
-            # With DEBUG each connection remembers what it was asked.
+            # With DEBUG each connection stores its queries.
             reset_queries()
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
 
     def _watch_children(self) -> None:
         for child in self._children:
-            if death := child.revive():
-                self._terminal.say(f"{death} A new one has the pid {child.pid}.")
+            if end := child.restart_if_exited():
+                self._terminal.say(f"{end} A new one has the pid {child.pid}.")
 
     def _stop_children(self) -> None:
         self._is_stopping = True
         for child in self._children:
             child.interrupt()
-        deadline = time.monotonic() + STOPPING
+        deadline = time.monotonic() + STOP_SECONDS
         for child in self._children:
             if not child.wait(deadline - time.monotonic()):
                 self._terminal.say(f"The {child.name} did not stop and was killed.")
 
     def _stop(self, *args: object) -> None:
         if self._is_stopping:
-            # A second one is in a hurry; so is a worker at its second signal.
+            # A second signal asks for a quick stop; the worker treats it the same way.
             for child in self._children:
                 child.interrupt()
         self._is_stopping = True

@@ -1,4 +1,4 @@
-"""What must be there before web and worker start. Each step raises NotPrepared."""
+"""Prepare what web and worker need. Each step raises NotPrepared."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PORTS = 100
 
 
 class NotPrepared(Exception):
-    """Something is in the way; the message is one line that says what to do."""
+    """A step failed; the message is one line that says what to do."""
 
 
 def prepare_databases() -> None:
-    """Make the second database if it is missing, and migrate both."""
+    """Create the second database if it is missing, and migrate both."""
     _check("default")
     _create_business_database()
     _check("business")
@@ -32,7 +32,7 @@ def prepare_databases() -> None:
 
 
 def reset_password() -> str:
-    """Return a new password of the superuser `admin`."""
+    """Set and return a new password of the superuser `admin`."""
     password = secrets.token_urlsafe(9)
     admin, _created = get_user_model().objects.get_or_create(username="admin")
     admin.is_staff = admin.is_superuser = admin.is_active = True
@@ -42,10 +42,10 @@ def reset_password() -> str:
 
 
 def find_port(first: int) -> int:
-    """Return the first free port of 127.0.0.1 from there on."""
+    """Return the first free port of 127.0.0.1, starting at `first`."""
     last = min(first + PORTS, 65536) - 1
     for port in range(first, last + 1):
-        # On some systems one may bind 127.0.0.1 while another listens everywhere.
+        # Some systems allow to bind 127.0.0.1 while another process listens on 0.0.0.0.
         if not is_listening(port) and _can_bind(port):
             return port
     raise NotPrepared(
@@ -55,14 +55,14 @@ def find_port(first: int) -> int:
 
 
 def is_listening(port: int) -> bool:
-    """Tell whether somebody answers there."""
+    """Return whether a server answers on the port."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says, without line breaks."""
+    """Return the message of an error without line breaks."""
     return " ".join(str(error).split())[:300]
 
 
@@ -102,21 +102,21 @@ def _server(connection: Any) -> tuple[str, str, str]:
 
 
 def _restart_with_sqlite(reason: str) -> None:
-    """Begin again with a file as the second database."""
+    """Restart the demo with a file as the second database."""
     path = PROJECT / "business.sqlite3"
     print(
         f"{reason}. The books go to {path.name} instead; "
-        f"BUSINESS_DATABASE_URL=postgres://… names another place.",
+        f"BUSINESS_DATABASE_URL=postgres://… sets another database.",
         flush=True,
     )
     os.environ["BUSINESS_DATABASE_URL"] = f"sqlite:///{quote(str(path))}"
-    # The settings were read already: only a new process reads them again.
+    # Settings are read once per process, so start a new one.
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def _can_bind(port: int) -> bool:
     with socket.socket() as probe:
-        # As the web server does: a port that was closed a moment ago is free.
+        # Like the web server: a port closed a moment ago counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Terminal: lines that stay, and below them one that is written again and again."""
+"""Terminal: permanent lines, and below them a status line that is overwritten."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Terminal:
-    """Standard output; not a terminal: the status is a line every few seconds."""
+    """Standard output; if it is not a terminal, a status line every few seconds."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
         self._interval = 0.5 if self._is_terminal else 5.0
         self._next = time.monotonic() + self._interval
-        # Whether the cursor stands behind a status.
+        # Whether the cursor is at the end of a status line.
         self._is_open = False
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for the next status."""
+        """Return whether it is time for the next status."""
         return time.monotonic() >= self._next
 
     def show_status(self, text: str) -> None:
@@ -34,6 +34,6 @@ class Terminal:
             print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
     def say(self, text: str) -> None:
-        """Print what stays, below the last status."""
+        """Print permanent text below the last status."""
         print(f"\n{text}" if self._is_open else text, flush=True)
         self._is_open = False

@@ -1,4 +1,4 @@
-"""The stream of jobs, and how the queue is doing."""
+"""The stream of jobs, and the status of the queue."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shop.actions import ACTIONS, Action
 from django_jobqueue import DeadJob, Job
 
 # Seconds over which the rate is measured.
-WINDOW = 5
+WINDOW_SECONDS = 5
 
 
 def start_all_actions() -> None:
-    """Press every button once, so that there is something to see of each."""
+    """Start every action once: the page shows one job of each kind."""
     for action in ACTIONS.values():
         action.start()
 
 
 def choose_actions() -> Iterator[Action]:
-    """Yield the next action to start, at random and without end."""
+    """Yield random actions without end."""
     actions = list(ACTIONS.values())
     weights = [action.weight for action in actions]
     while True:
@@ -30,7 +30,7 @@ def choose_actions() -> Iterator[Action]:
 
 
 def start_action(action: Action) -> None:
-    """Press the button; somebody also has to press Cancel now and then."""
+    """Start the action, and sometimes cancel its job."""
     if action.name == "stock":
         for job in Job.objects.filter(job_type="shop.count_stock", status="running"):
             job.cancel()
@@ -40,9 +40,9 @@ def start_action(action: Action) -> None:
 def read_status() -> str:
     """Return the counts by status, and the successes a second, as one line."""
     counts = Job.objects.counts()
-    since = Now() - timedelta(seconds=WINDOW)
+    since = Now() - timedelta(seconds=WINDOW_SECONDS)
     recent = Job.objects.filter(status="succeeded", finished_at__gte=since).count()
-    succeeded = f"succeeded {counts.pop('succeeded')} ({recent / WINDOW:.1f}/s)"
+    succeeded = f"succeeded {counts.pop('succeeded')} ({recent / WINDOW_SECONDS:.1f}/s)"
     others = counts | {"dead": DeadJob.objects.count()}
     return "  ".join(
         [succeeded, *(f"{status} {number}" for status, number in others.items())]

@@ -1,7 +1,7 @@
-"""What a visitor can start: one button for each, and the demo presses them at random.
+"""The actions of a visitor: one button each; the demo presses them at random.
 
-An action makes the rows its job needs and enqueues it, in one transaction: the job is
-there if and only if they are.
+An action inserts the rows its job needs and enqueues the job, in one transaction: the
+job exists if and only if the rows do.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Action:
     title: str
     text: str
     enqueue: Callable[[], Job]
-    # How often the demo takes it, compared with the others.
+    # How often the demo chooses it, relative to the others.
     weight: int
 
     def start(self) -> Job:
-        """Make the rows and the job; `was_created` is False if it was there already."""
+        """Insert rows and job; `was_created` is False if the job existed already."""
         with transaction.atomic():
             return self.enqueue()
 
@@ -69,7 +69,7 @@ def take_photo() -> Photo:
 
 
 def _sign_up() -> Job:
-    # A real shop asks django.utils.translation.get_language() of the visitor's request.
+    # A real shop calls django.utils.translation.get_language() in the request.
     handler = jobs.send_welcome.using(meta={"language": random.choice(LANGUAGES)})
     return handler.enqueue(customer_id=make_customer().pk)
 
@@ -140,7 +140,7 @@ ACTIONS = {
         Action(
             name="photo",
             title="Upload a photo",
-            text="Makes a thumbnail: work for the processor.",
+            text="Makes a thumbnail: CPU-bound work.",
             enqueue=_upload_photo,
             weight=8,
         ),
@@ -168,7 +168,7 @@ ACTIONS = {
         Action(
             name="broken-feed",
             title="Import a broken feed",
-            text="A permanent error: straight to the dead letters.",
+            text="A permanent error: the job is dead at once.",
             enqueue=_import_broken_feed,
             weight=2,
         ),

@@ -1,4 +1,4 @@
-"""The shop's own tables, next to those of the queue."""
+"""The shop's tables in the admin, next to those of the queue."""
 
 from django.contrib import admin
 

@@ -1,4 +1,4 @@
-"""What the page shows of the queue, read with a handful of queries."""
+"""The state of the queue for the page, read with a handful of queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHOTOS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job, dead or alive, as a line of a list."""
+    """One job, live or dead, as a row of a list."""
 
     id: UUID
     job_type: str
@@ -36,7 +36,7 @@ class Row:
     attempts: int
     created_at: datetime
     text: str
-    # None: nothing was said, or nobody is working on it.
+    # None: no progress was reported, or the job is not running.
     fraction: float | None = None
     admin_url: str
 
@@ -72,7 +72,7 @@ def read_board(own_ids: Iterable[str]) -> dict[str, Any]:
 
 
 def admin_list(model: str) -> str:
-    """Return the address of a list in the admin."""
+    """Return the URL of a list in the admin."""
     return f"{reverse('admin:index')}jobqueue/{model}/"
 
 
@@ -87,7 +87,7 @@ def _read_counts() -> list[Count]:
 
 
 def _read_latest() -> list[Job]:
-    """Return what runs, and below it the newest of the others."""
+    """Return the running jobs, followed by the newest others."""
     newest = Job.objects.order_by("-id")
     running = list(newest.filter(status="running")[:RUNNING])
     seen = {job.pk for job in running}

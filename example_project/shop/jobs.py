@@ -1,8 +1,8 @@
-"""The shop's background jobs: one of each kind that django_jobqueue knows.
+"""The shop's background jobs: one of each kind that django_jobqueue supports.
 
-A worker finds this module by itself. The functions stay plain functions: the tests call
-them like any other. Each takes ids, never objects, and looks at the database again when
-it runs; each may run twice, unless it says `atomic=True`.
+Workers import this module automatically. The functions stay plain functions: the tests
+call them directly. Each takes ids, never objects, and reads the rows when it runs. Each
+may run twice, unless it says `atomic=True`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def send_welcome(customer_id: int) -> dict[str, str]:
 
 @job(queue="mail", max_attempts=5, timeout=30)
 def send_receipt(order_id: int) -> dict[str, str]:
-    """Tell the customer that the order is on its way."""
+    """Notify the customer that the order is on its way."""
     order = Order.objects.select_related("customer").get(pk=order_id)
     _send(order.customer, f"Order {order.pk}", "It is packed and on its way.")
     return {"to": order.customer.email}
@@ -59,7 +59,7 @@ def process_order(order_id: int) -> dict[str, Any]:
     """Pack an order exactly once.
 
     Its writes, the job it enqueues and its own end are one transaction: either all of
-    it has happened, or nothing has and it runs again.
+    it has happened, or nothing has and the job runs again.
     """
     order = Order.objects.select_for_update().get(pk=order_id)
     Product.objects.filter(pk=order.product_id).update(sold=F("sold") + order.quantity)
@@ -70,7 +70,7 @@ def process_order(order_id: int) -> dict[str, Any]:
 
 @job(queue="media", timeout=60)
 def make_thumbnail(photo_id: int) -> dict[str, int]:
-    """Scale a photo down: work for the processor."""
+    """Scale a photo down: CPU-bound work."""
     small = thumbnails.scale_down(thumbnails.draw_photo(photo_id), size=48)
     png = thumbnails.write_png(small)
     Photo.objects.filter(pk=photo_id).update(thumbnail=png)
@@ -84,10 +84,10 @@ def make_thumbnail(photo_id: int) -> dict[str, int]:
     takes_context=True,
 )
 def charge_card(context: JobContext, order_id: int) -> dict[str, str]:
-    """Charge a card at a provider that fails now and then.
+    """Charge a card at a provider that sometimes fails.
 
-    What is in retry_on is tried again; any other error is permanent. The reference is
-    the same in every attempt, so nobody pays twice.
+    Exceptions in retry_on are retried; any other error is permanent. The reference is
+    the same in every attempt, so the customer pays once.
     """
     order = Order.objects.select_related("product").get(pk=order_id)
     amount = order.product.price * order.quantity
@@ -95,7 +95,7 @@ def charge_card(context: JobContext, order_id: int) -> dict[str, str]:
     try:
         receipt = payments.charge(amount, reference=reference)
     except payments.TooManyRequests as error:
-        # Not our fault: come back when we are told to, without losing an attempt.
+        # Retry after the delay that the provider asks for, without losing an attempt.
         raise RateLimited(error.retry_after, str(error)) from error
     Payment.objects.get_or_create(
         reference=reference, defaults={"order": order, "amount": amount}
@@ -106,11 +106,11 @@ def charge_card(context: JobContext, order_id: int) -> dict[str, str]:
 
 @job(queue="reports", timeout=120, takes_context=True)
 def build_report(context: JobContext, days: int = 20) -> dict[str, int]:
-    """Add up the orders day by day, and say how far it is."""
+    """Add up the orders day by day, and report progress."""
     today = timezone.now()
     total = 0
     for number in range(days):
-        _make_way_for_shutdown(context)
+        _snooze_at_shutdown(context)
         day = today - timedelta(days=number)
         total += Order.objects.filter(placed_at__date=day.date()).count()
         time.sleep(0.3)
@@ -120,27 +120,27 @@ def build_report(context: JobContext, days: int = 20) -> dict[str, int]:
 
 @job(queue="hooks", timeout=10)
 async def call_webhook(order_id: int) -> dict[str, Any]:
-    """Tell a partner of an order. Hundreds of these wait on one event loop."""
+    """Notify a partner of an order. Hundreds of these wait on one event loop."""
     order = await Order.objects.select_related("customer").aget(pk=order_id)
     logger.info("calling the partner of %s", order.customer)
-    # Here a real shop awaits its HTTP client.
+    # A real shop awaits its HTTP client here.
     await asyncio.sleep(random.uniform(0.2, 0.8))
     return {"status": 202, "order": order.pk}
 
 
 @job(queue="imports", discard_on=ValueError)
 def import_feed(text: str) -> dict[str, int]:
-    """Read a supplier's feed. A broken one never gets better: straight to the dead."""
+    """Read a supplier's feed. A broken feed is a permanent error: no retry."""
     items = json.loads(text)
     return {"items": len(items)}
 
 
 @job(queue="books", databases=["default", "business"])
 def book_order(order_id: int) -> dict[str, str]:
-    """Write an order into the books, which live in another database.
+    """Write an order into the books, which are in another database.
 
-    Both transactions are rolled back when this fails. `default` commits last, so the
-    entry may already be there when it runs again.
+    Both transactions are rolled back if this fails. `default` commits last, so the
+    entry may already exist when the job runs again.
     """
     order = Order.objects.select_related("product").get(pk=order_id)
     entry, _created = LedgerEntry.objects.get_or_create(
@@ -152,7 +152,7 @@ def book_order(order_id: int) -> dict[str, str]:
 
 @handler("shop.export_customer", queue="reports", max_attempts=3)
 class ExportCustomer(BaseHandler):
-    """Collect all we know of a customer. A class: for jobs of several methods."""
+    """Collect all data of a customer. A class suits jobs with several methods."""
 
     def execute(self, params: dict[str, Any]) -> dict[str, Any]:
         customer = Customer.objects.get(pk=params["customer_id"])
@@ -169,7 +169,7 @@ class ExportCustomer(BaseHandler):
 
 @job(queue="mail")
 def ask_for_review(order_id: int) -> dict[str, str]:
-    """Ask how it was, some time after the order: enqueued with a delay."""
+    """Ask for a review some time after the order: enqueued with a delay."""
     order = Order.objects.select_related("customer", "product").get(pk=order_id)
     _send(order.customer, "How was it?", f"You bought {order.product}.")
     return {"to": order.customer.email}
@@ -177,24 +177,24 @@ def ask_for_review(order_id: int) -> dict[str, str]:
 
 @job
 def refresh_search() -> dict[str, int]:
-    """Rebuild the search index: enqueued under a unique key, so one is enough."""
+    """Rebuild the search index: a unique key prevents a second job."""
     time.sleep(0.5)
     return {"products": Product.objects.count()}
 
 
 @job(queue="reports", timeout=300, takes_context=True)
 def count_stock(context: JobContext, shelves: int = 100) -> dict[str, int]:
-    """Walk along all shelves: half a minute in which somebody may cancel it."""
+    """Count all shelves: takes half a minute, long enough to cancel it."""
     for shelf in range(shelves):
-        _make_way_for_shutdown(context)
+        _snooze_at_shutdown(context)
         time.sleep(0.3)
         context.progress((shelf + 1) / shelves, f"shelf {shelf + 1} of {shelves}")
     return {"shelves": shelves}
 
 
-def _make_way_for_shutdown(context: JobContext) -> None:
+def _snooze_at_shutdown(context: JobContext) -> None:
     if context.stopping:
-        raise Snooze(0, "the worker stops; again on another one")
+        raise Snooze(0, "the worker stops; continue on another one")
 
 
 def _send(customer: Customer, subject: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What runs around every job of the shop; named in JOBQUEUE["MIDDLEWARE"]."""
+"""Middleware around every job of the shop, listed in JOBQUEUE["MIDDLEWARE"]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_jobqueue import JobContext
 def set_language(call_next: Any) -> Any:
     """Run each job in the language in which it was enqueued.
 
-    Whoever enqueues says so with `using(meta={"language": …})`; see actions.py.
+    Set the language at enqueue with `using(meta={"language": …})`; see actions.py.
     """
 
     def run(context: JobContext, args: list[Any], payload: dict[str, Any]) -> Any:

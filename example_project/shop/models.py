@@ -1,4 +1,4 @@
-"""What a corner shop has to remember. Nothing here knows of jobs."""
+"""The tables of a corner shop. They know nothing about jobs."""
 
 from django.db import models
 
@@ -44,7 +44,7 @@ class Order(models.Model):
 class Payment(models.Model):
     order = models.ForeignKey(Order, on_delete=models.CASCADE)
     amount = models.DecimalField(max_digits=8, decimal_places=2)
-    # Ours, the same in every attempt: the provider charges a reference only once.
+    # The same in every attempt: the provider charges a reference only once.
     reference = models.CharField(max_length=100, unique=True)
     paid_at = models.DateTimeField(auto_now_add=True)
 
@@ -63,7 +63,7 @@ class Photo(models.Model):
 class LedgerEntry(models.Model):
     """A line of the books, in the `business` database (see routers.py)."""
 
-    # No foreign keys: what they would point at is in another database.
+    # No foreign keys: the referenced rows are in another database.
     order_id = models.BigIntegerField(unique=True)
     amount = models.DecimalField(max_digits=8, decimal_places=2)
     booked_at = models.DateTimeField(auto_now_add=True)

@@ -1,4 +1,4 @@
-"""A pretended payment provider that is having a bad day. Nothing leaves the machine."""
+"""A simulated payment provider that often fails. It opens no connection."""
 
 import random
 import time
@@ -9,11 +9,11 @@ from django.conf import settings
 
 
 class PaymentUnavailable(Exception):
-    """The provider did not answer; it may next time."""
+    """The provider did not answer; a later attempt may succeed."""
 
 
 class TooManyRequests(Exception):
-    """The provider asks us to come back later."""
+    """The provider asks to retry later."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"try again in {retry_after:g} seconds")
@@ -21,7 +21,7 @@ class TooManyRequests(Exception):
 
 
 def charge(amount: Decimal, *, reference: str) -> str:
-    """Charge a card and return the provider's receipt, unless something is wrong."""
+    """Charge a card and return the provider's receipt, or raise one of the errors."""
     time.sleep(random.uniform(0.05, 0.2))
     chance = random.random()
     if chance < settings.PAYMENT_FAILURE_RATE / 4:

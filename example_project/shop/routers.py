@@ -1,4 +1,4 @@
-"""The ledger lives in the `business` database, everything else in `default`."""
+"""The ledger is in the `business` database, everything else in `default`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pictures in plain Python: something for the processor to do, without a dependency."""
+"""Pictures in plain Python: CPU-bound work without a dependency."""
 
 import math
 import struct
@@ -9,7 +9,7 @@ Pixels = list[list[tuple[int, int, int]]]
 
 
 def draw_photo(seed: int, *, size: int = 192) -> Pixels:
-    """Return a square photo of waves; every seed has colours of its own."""
+    """Return a square photo of waves; each seed gives other colours."""
     phases = [(seed * factor % 97) / 97 * math.tau for factor in (3, 5, 7)]
     return [
         [_colour(x / size, y / size, phases) for x in range(size)] for y in range(size)
@@ -27,7 +27,7 @@ def scale_down(pixels: Pixels, *, size: int) -> Pixels:
 
 def write_png(pixels: Pixels) -> bytes:
     """Return the picture as a PNG file."""
-    # Each row begins with its filter: 0, none.
+    # Each row begins with its filter type: 0 means none.
     rows = b"".join(b"\0" + bytes(sum(row, ())) for row in pixels)
     header = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(

@@ -1,4 +1,4 @@
-"""The shop's URLs. Whatever changes something is a POST."""
+"""The shop's URLs. Every URL that changes data requires POST."""
 
 from django.urls import path
 

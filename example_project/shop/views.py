@@ -1,6 +1,6 @@
-"""One page: buttons that start jobs, and what becomes of them.
+"""One page: buttons that start jobs, and the state of those jobs.
 
-Anybody who can open it may press every button: it is a demo that listens on loopback.
+Every visitor may press every button: the demo listens on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from .board import admin_list, read_board
 from .jobs import call_webhook
 from .models import Photo
 
-# Jobs that the page remembers for each visitor.
-REMEMBERED = 6
+MAX_JOBS_PER_VISITOR = 6
 
 
 @require_safe
 @never_cache
 def index(request: HttpRequest) -> HttpResponse:
-    """The whole page."""
+    """Return the whole page."""
     links = {
         "jobs": admin_list("job"),
         "dead_jobs": admin_list("deadjob"),
@@ -42,18 +41,18 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def live(request: HttpRequest) -> HttpResponse:
-    """The part that changes, for live.js."""
+    """Return the part that changes, for live.js."""
     return render(request, "shop/board.html", _read_board(request))
 
 
 @require_POST
 def start(request: HttpRequest, name: str) -> HttpResponse:
-    """Press a button."""
+    """Start the action of a button."""
     if name not in ACTIONS:
         raise Http404(f"There is no action {name!r}.")
     job = ACTIONS[name].start()
     ids = [str(job.pk), *request.session.get("jobs", [])]
-    request.session["jobs"] = list(dict.fromkeys(ids))[:REMEMBERED]
+    request.session["jobs"] = list(dict.fromkeys(ids))[:MAX_JOBS_PER_VISITOR]
     text = f"{ACTIONS[name].title}: {job.job_type} was enqueued."
     if not job.was_created:
         text = f"{ACTIONS[name].title}: {job.job_type} was waiting already."
@@ -76,9 +75,9 @@ def cancel(request: HttpRequest, id: UUID) -> HttpResponse:
 
 @require_POST
 async def ask_partner(request: HttpRequest, id: int) -> HttpResponse:
-    """Have a job tell the partner of an order, and wait a moment for its answer.
+    """Notify the partner of an order in a job, and wait for its result.
 
-    Under ASGI nothing is held up meanwhile: between two looks the event loop is free.
+    Under ASGI this blocks nothing: between two polls the event loop is free.
     """
     job = await call_webhook.aenqueue(order_id=id)
     try:
@@ -93,7 +92,7 @@ async def ask_partner(request: HttpRequest, id: int) -> HttpResponse:
 
 @require_POST
 def requeue(request: HttpRequest, id: UUID) -> HttpResponse:
-    """Give a dead job another life."""
+    """Requeue a dead job."""
     dead = get_object_or_404(DeadJob.objects.all(), pk=id)
     if dead.requeue() is None:
         messages.warning(request, f"{dead.job_type} could not be requeued.")
@@ -105,7 +104,7 @@ def requeue(request: HttpRequest, id: UUID) -> HttpResponse:
 @require_safe
 @cache_control(max_age=3600)
 def photo(request: HttpRequest, id: int) -> HttpResponse:
-    """The thumbnail of a photo, once it was made."""
+    """Return the thumbnail of a photo, or 404 while there is none."""
     found = get_object_or_404(Photo.objects.exclude(thumbnail=b""), pk=id)
     return HttpResponse(bytes(found.thumbnail), content_type="image/png")
 

@@ -22,7 +22,7 @@ def rows(db: None) -> Rows:
 
 @pytest.fixture
 def clients(db: None, django_user_model: Any) -> dict[str, Client]:
-    """Return a client for each kind of visitor."""
+    """Return a client for each kind of user."""
     from tests.admin.rows import make_clients
 
     return make_clients(django_user_model.objects)

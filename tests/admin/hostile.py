@@ -1,4 +1,4 @@
-"""Two hundred texts that want to become markup, and rows that hold them everywhere."""
+"""Two hundred hostile texts, and rows with them in every field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_jobqueue.models import Attempt, DeadJob, Job, Queue, WorkerHeartbeat
 from django_jobqueue.models.record import get_alias, make_id
 
-# Stands in every text, so that a tag or an attribute made of one is recognised.
+# Part of every text, to recognise a tag or an attribute made from one.
 MARK = "zzhostile"
 
 _TAGS = (
@@ -63,7 +63,7 @@ _OTHERS = (
 TEXTS = [
     wrapper.format(tag=tag, mark=MARK) for tag in _TAGS for wrapper in _WRAPPERS
 ] + [text.format(mark=MARK) for text in _OTHERS]
-# And as many in other letters as are missing, which parsers take for the same.
+# Upper case for the rest: HTML parsers ignore the case of tags.
 TEXTS += [text.upper() for text in TEXTS[: 200 - len(TEXTS)]]
 
 
@@ -140,5 +140,5 @@ def _make_json(text: str) -> Any:
 
 
 def _make_name(text: str) -> str:
-    # No URL has a line break, and the name of a queue stands in one.
+    # The name of a queue is part of a URL, which has no line breaks.
     return "".join(text.split())[:60]

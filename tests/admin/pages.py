@@ -1,4 +1,4 @@
-"""Addresses of the admin, and what a page says."""
+"""Addresses of the admin pages, and readers of their content."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def page_url(row: Any, page: str = "change") -> str:
 
 
 def act(client: Client, model: str, action: str, *ids: Any, **values: Any) -> Any:
-    """Choose an action in a list, and press its button."""
+    """Choose an action in a list and submit it."""
     data = {"action": action, "index": 0, "_selected_action": [str(id) for id in ids]}
     return client.post(list_url(model), {**data, **values}, follow=True)
 
 
 def confirm(client: Client, model: str, action: str, *ids: Any, **values: Any) -> Any:
-    """Answer the page that asks, as its form does."""
+    """Submit the confirmation page of an action."""
     data = {"action": action, "confirmed": 1, "select_across": 0}
     chosen = {"_selected_action": [str(id) for id in ids]}
     return client.post(list_url(model), {**data, **chosen, **values}, follow=True)
@@ -44,7 +44,7 @@ def read_text(response: Any) -> str:
 
 
 class PageParser(HTMLParser):
-    """Collects what a browser would make of a page."""
+    """Collects the elements, attributes and texts of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

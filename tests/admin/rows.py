@@ -1,4 +1,4 @@
-"""One row of everything, and four kinds of visitor who look at it."""
+"""One row of each model, and four kinds of users."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_rows() -> Rows:
 
 
 def make_clients(users: Any) -> dict[str, Client]:
-    """Return a client for each kind of visitor."""
+    """Return a client for each kind of user."""
     viewer = users.create_user("viewer", is_staff=True)
     viewer.user_permissions.set(
         Permission.objects.filter(codename__in=[f"view_{model}" for model in MODELS])
@@ -52,7 +52,7 @@ def make_clients(users: Any) -> dict[str, Client]:
     made = {
         "superuser": users.create_superuser("superuser"),
         "viewer": viewer,
-        "nobody": users.create_user("nobody", is_staff=True),
+        "outsider": users.create_user("outsider", is_staff=True),
         "anonymous": None,
     }
     found = {name: Client() for name in made}

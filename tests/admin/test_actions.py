@@ -29,7 +29,7 @@ def read_log() -> list[tuple[int, str, str | None, str]]:
     ]
 
 
-def test_cancel_tells_apart_waiting_running_and_ended_jobs(
+def test_cancel_reports_waiting_running_and_ended_jobs_separately(
     client: Client, rows: Rows
 ) -> None:
     ids = [rows.pending.pk, rows.running.pk, rows.succeeded.pk]
@@ -52,8 +52,8 @@ def test_cancel_tells_apart_waiting_running_and_ended_jobs(
 def test_run_now_makes_scheduled_jobs_pending(client: Client, rows: Rows) -> None:
     response = act(client, "job", "run", rows.scheduled.pk, rows.succeeded.pk)
     assert read_messages(response) == [
-        "1 job runs as soon as a worker is free.",
-        "1 job is neither scheduled nor pending and stays as it is.",
+        "1 job is due now and runs as soon as a worker is free.",
+        "1 job is neither scheduled nor pending and was not changed.",
     ]
     assert Job.objects.get(pk=rows.scheduled.pk).status == "pending"
     assert read_log() == [(CHANGE, "job", str(rows.scheduled.pk), "Made due now.")]
@@ -97,7 +97,7 @@ def test_reschedule_takes_a_time(client: Client, rows: Rows) -> None:
         ({"delay": "1", "unit": "weeks"}, "valid choice"),
     ],
 )
-def test_reschedule_refuses_what_is_not_a_time(
+def test_reschedule_refuses_a_wrong_time_or_delay(
     client: Client, rows: Rows, values: dict[str, str], fault: str
 ) -> None:
     data = {"confirmed": 1, "unit": "minutes", **values}
@@ -114,7 +114,7 @@ def test_move_changes_queue_and_priority(client: Client, rows: Rows) -> None:
     response = confirm(client, "job", "move", *ids, queue="slow", priority="-7")
     assert read_messages(response) == [
         "2 jobs were moved.",
-        "1 job is neither scheduled nor pending and stays as it is.",
+        "1 job is neither scheduled nor pending and was not changed.",
     ]
     moved = Job.objects.filter(queue="slow", priority=-7)
     assert {job.pk for job in moved} == set(ids[:2])
@@ -131,7 +131,7 @@ def test_move_changes_queue_and_priority(client: Client, rows: Rows) -> None:
         ({"priority": "high"}, "whole number"),
     ],
 )
-def test_move_refuses_what_is_not_a_place(
+def test_move_refuses_a_wrong_queue_or_priority(
     client: Client, rows: Rows, values: dict[str, str], fault: str
 ) -> None:
     response = client.post(page_url(rows.pending, "move"), {"confirmed": 1, **values})
@@ -140,7 +140,7 @@ def test_move_refuses_what_is_not_a_place(
     assert (job.queue, job.priority) == ("default", 0)
 
 
-def test_delete_takes_the_attempts_along_and_leaves_running_jobs(
+def test_delete_removes_attempts_and_keeps_running_jobs(
     client: Client, rows: Rows
 ) -> None:
     make_attempt(rows.succeeded)
@@ -168,10 +168,39 @@ def test_delete_takes_the_attempts_along_and_leaves_running_jobs(
     )
 
 
+def test_run_again_enqueues_copies_of_ended_jobs(client: Client, rows: Rows) -> None:
+    unknown = make_job(succeeded=True, job_type="gone.away")
+    ids = [rows.succeeded.pk, rows.pending.pk, unknown.pk]
+    asked = act(client, "job", "run_again", *ids)
+    assert "3 jobs" in read_text(asked)
+    before = set(Job.objects.values_list("pk", flat=True))
+    response = confirm(client, "job", "run_again", *ids)
+    [copy] = Job.objects.exclude(pk__in=before)
+    assert (copy.status, copy.payload) == ("pending", rows.succeeded.payload)
+    texts = read_messages(response)
+    assert {
+        "1 new job was enqueued.",
+        "1 job has not ended and was not enqueued again.",
+        "1 job could not be enqueued again.",
+    } < set(texts)
+    assert any(page_url(copy) in text for text in texts)
+    assert any("No handler is registered" in text for text in texts)
+    assert read_log() == [
+        (CHANGE, "job", str(rows.succeeded.pk), f"Run again as {copy.pk}."),
+        (CHANGE, "job", str(copy.pk), f"Copy of {rows.succeeded.pk}, run again."),
+    ]
+
+
+def test_run_again_is_offered_for_ended_jobs_only(client: Client, rows: Rows) -> None:
+    for row, is_offered in ((rows.succeeded, True), (rows.pending, False)):
+        page = client.get(page_url(row)).content.decode()
+        assert (page_url(row, "run_again") in page) == is_offered
+
+
 def test_delete_button_leads_back_to_the_list(client: Client, rows: Rows) -> None:
     url = page_url(rows.succeeded, "delete")
     assert b"Delete jobs and their attempts" in client.get(url).content
-    # What Django's own page would send is not enough.
+    # The form data of Django's own page is not enough.
     client.post(url, {"post": "yes"})
     assert Job.objects.filter(pk=rows.succeeded.pk).exists()
     response = client.post(url, {"confirmed": 1})
@@ -213,7 +242,7 @@ def test_requeue_reports_the_key_in_use_and_who_has_it(
     )
     requeued, stays, named = read_messages(response)
     assert requeued == "1 dead job was requeued."
-    assert stays == "1 dead job stays, because its unique key is in use."
+    assert stays == "1 dead job was not requeued: its unique key is in use."
     assert named.startswith("The key dead of testapp.add is in use by ")
     assert page_url(holder) in named
     assert DeadJob.objects.get().pk == rows.dead.pk
@@ -229,7 +258,7 @@ def test_dead_job_is_deleted_with_its_attempts(client: Client, rows: Rows) -> No
     assert read_log() == [(DELETION, "deadjob", str(rows.dead.pk), "")]
 
 
-def test_history_of_a_job_follows_it_into_the_dead_letters_and_back(
+def test_history_is_shared_by_the_live_and_the_dead_job(
     client: Client, rows: Rows
 ) -> None:
     client.post(page_url(rows.dead, "requeue"), {"confirmed": 1, "attempts": "reset"})
@@ -242,7 +271,7 @@ def test_history_of_a_job_follows_it_into_the_dead_letters_and_back(
     assert "Cancelled." in page
 
 
-def test_page_of_a_job_that_moved_leads_to_where_it_is(
+def test_page_of_a_job_redirects_to_the_table_that_has_it(
     client: Client, rows: Rows
 ) -> None:
     job, dead = Job(pk=rows.dead.pk), DeadJob(pk=rows.pending.pk)
@@ -263,7 +292,7 @@ def test_page_of_a_job_that_is_gone_says_so(client: Client, rows: Rows) -> None:
 def test_all_that_match_are_done_in_batches(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(records, "BATCH", size)
+    monkeypatch.setattr(records, "BATCH_SIZE", size)
     mail = [make_job(queue="mail") for _ in range(7)]
     other = make_job(queue="other")
     data = {"action": "cancel", "select_across": 1, "_selected_action": [mail[0].pk]}
@@ -277,17 +306,17 @@ def test_all_that_match_are_done_in_batches(
     assert LogEntry.objects.count() == 7
 
 
-def test_request_that_takes_long_stops_after_a_batch_and_goes_on_when_repeated(
+def test_long_action_stops_after_a_batch_and_continues_when_repeated(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "BATCH", 2)
-    monkeypatch.setattr(records, "BUDGET", -1.0)
+    monkeypatch.setattr(records, "BATCH_SIZE", 2)
+    monkeypatch.setattr(records, "MAX_ACTION_SECONDS", -1.0)
     jobs = [make_job() for _ in range(5)]
     values: dict[str, Any] = {"select_across": 1}
     for left in (3, 1, 0):
         response = confirm(client, "job", "cancel", jobs[0].pk, **values)
         assert Job.objects.filter(status="pending").count() == left
-        assert any("took long" in text for text in read_messages(response)) == (
+        assert any("Repeat the action" in text for text in read_messages(response)) == (
             left > 0
         )
 

@@ -1,4 +1,4 @@
-"""How single values look, with what the database may hold beside the usual."""
+"""Formatting of single values, unusual ones included."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_duration_has_its_largest_units(seconds: float, text: str) -> None:
     assert display.describe_duration(timedelta(seconds=seconds)) == text
 
 
-def test_age_looks_back_and_ahead() -> None:
+def test_age_is_shown_for_past_and_future() -> None:
     now = timezone.now()
     assert display.describe_age(now - timedelta(hours=2)) == "2 h 0 min ago"
     assert display.describe_age(now + timedelta(minutes=2)) == "in 1 min 59 s"
@@ -39,7 +39,7 @@ def test_age_looks_back_and_ahead() -> None:
 @pytest.mark.parametrize(
     "moment", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)]
 )
-def test_moment_at_the_edge_of_time_is_shown(zone: str, moment: datetime) -> None:
+def test_first_and_last_possible_moments_are_shown(zone: str, moment: datetime) -> None:
     with timezone.override(zone):
         assert "<time" in display.show_moment(moment)
         assert "<time" in display.show_age(moment)
@@ -60,11 +60,11 @@ def test_moment_at_the_edge_of_time_is_shown(zone: str, moment: datetime) -> Non
         {"fraction": None, "note": "n"},
     ],
 )
-def test_progress_that_is_none_is_shown_as_it_is(progress: Any) -> None:
+def test_progress_without_a_fraction_is_shown_as_json(progress: Any) -> None:
     assert "<progress" not in display.show_progress(progress)
 
 
-def test_progress_is_an_element_with_words() -> None:
+def test_progress_is_a_bar_with_text() -> None:
     shown = display.show_progress({"fraction": 0.25, "note": "a <b>"})
     assert '<progress max="1" value="0.2500"' in shown
     assert "25%" in shown
@@ -102,24 +102,24 @@ def test_long_text_is_cut_and_says_so() -> None:
         ("Zürich 東京", "Zürich 東京"),
     ],
 )
-def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert display.escape_invisible(text) == shown
 
 
 @pytest.mark.parametrize(
     "choices", [JobStatus, DeadReason, AttemptOutcome, WorkerState]
 )
-def test_every_state_has_a_mark_of_its_own_beside_its_word(choices: Any) -> None:
+def test_every_state_has_a_badge_with_a_symbol_and_a_label(choices: Any) -> None:
     for value, label in choices.choices:
         badge = display.show_badge(value, label)
         assert str(label) in badge
         assert value in display._BADGES
 
 
-def test_badge_of_an_unknown_word_is_shown() -> None:
+def test_badge_of_an_unknown_value_is_shown() -> None:
     assert "&lt;new&gt;" in display.show_badge("<new>", "<new>")
 
 
-def test_words_are_translated_when_shown() -> None:
+def test_texts_are_translated_when_shown() -> None:
     with translation.override("de"):
         assert display.describe_duration(timedelta(seconds=30)) == "30 s"

@@ -1,4 +1,4 @@
-"""The lists: what they find, how they filter, and what they say about a row."""
+"""The lists: search, filters, order, and the texts about a row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_search_finds_types_queues_and_keys(client: Client) -> None:
     queued = make_job(job_type="gone.away", queue="mail").pk
     keyed = make_job(job_type="gone.away", unique_key="welcome 1").pk
     assert find(client, "job", q="testapp.add") == [added]
-    # A part of a name is looked up among the handlers; what none has must be whole.
+    # A part of a name is matched with handlers only; other types must be whole.
     assert find(client, "job", q="APP.AD") == [added]
     assert find(client, "job", q="gone") == []
     assert find(client, "job", q="gone.away") == [keyed, queued]
@@ -60,7 +60,7 @@ def test_filters_narrow_the_list(client: Client, rows: Rows) -> None:
     for status in ("pending", "scheduled", "running", "succeeded"):
         assert find(client, "job", status=status) == [getattr(rows, status).pk]
     assert find(client, "job", worker_id=str(rows.worker.pk)) == [rows.running.pk]
-    assert find(client, "job", worker_id="nobody") == []
+    assert find(client, "job", worker_id="not-an-id") == []
     mail = make_job(queue="mail", job_type="testapp.nothing").pk
     assert find(client, "job", queue="mail") == [mail]
     assert find(client, "job", job_type="testapp.nothing") == [mail]
@@ -78,7 +78,7 @@ def test_created_filter_reads_the_time_from_the_id(client: Client) -> None:
     assert make_lowest_id(now - timedelta(seconds=1)) < make_id()
 
 
-def test_filter_offers_known_queues_and_types_without_asking_the_jobs(
+def test_filter_choices_are_not_read_from_the_jobs(
     client: Client,
 ) -> None:
     Queue.objects.create(name="mail")
@@ -118,15 +118,15 @@ def test_models_are_registered_and_read_only(model: Any) -> None:
     [
         ({"scheduled": True}, "Runs in 59 min"),
         ({"scheduled": True, "attempts": 2, "lease_token": 2}, "attempt 3 of 3"),
-        ({"status": "scheduled"}, "Is due"),
+        ({"status": "scheduled"}, "Due; the next worker"),
         ({"queue": "mail"}, "no live worker serves that queue"),
-        ({"status": "blocked"}, "Waits until"),
-        ({"running": True}, "another worker will rescue"),
-        ({"succeeded": True}, "is kept until someone deletes it"),
-        ({"succeeded": True, "prune_at": timezone.now()}, "next prunes"),
+        ({"status": "blocked"}, "Blocked until"),
+        ({"running": True}, "Another worker will rescue"),
+        ({"succeeded": True}, "kept until it is deleted by hand"),
+        ({"succeeded": True, "prune_at": timezone.now()}, "at the next prune"),
         (
             {"cancelled": True, "prune_at": timezone.now() + timedelta(days=9)},
-            "is deleted in 8 d",
+            "deleted in 8 d",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_page_says_what_happens_next(
     assert text in read_text(client.get(page_url(make_job(**values))))
 
 
-def test_page_says_what_happens_next_where_workers_live(client: Client) -> None:
+def test_page_says_what_happens_next_with_live_workers(client: Client) -> None:
     worker = make_worker(queues={"mail": 1})
     waiting = make_job(queue="mail")
     assert "for a free worker" in read_text(client.get(page_url(waiting)))
@@ -144,13 +144,13 @@ def test_page_says_what_happens_next_where_workers_live(client: Client) -> None:
     assert "attempt 1 of 3" in read_text(client.get(page_url(running)))
     Job.objects.filter(pk=running.pk).update(cancel_requested_at=timezone.now())
     page = read_text(client.get(page_url(running)))
-    assert "Was asked to stop" in page
+    assert "Asked to stop" in page
     assert page_url(worker) in page
 
 
-def test_page_of_a_dead_job_says_why_it_is_there(client: Client, rows: Rows) -> None:
+def test_page_of_a_dead_job_says_why_it_died(client: Client, rows: Rows) -> None:
     page = read_text(client.get(page_url(rows.dead)))
-    assert "In the dead letters: exception." in page
+    assert "Dead: exception." in page
     assert "ValueError: it failed" in page
     assert list_url("deadjob", "?fingerprint=f00") in page
 

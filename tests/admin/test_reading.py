@@ -29,7 +29,7 @@ def dump() -> str:
 
 
 def crawl(client: Client, start: str) -> set[str]:
-    """Follow every link below the app's pages; return the addresses seen."""
+    """Follow every link to the app's pages; return the addresses."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:
@@ -48,19 +48,19 @@ def crawl(client: Client, start: str) -> set[str]:
     return seen
 
 
-@pytest.mark.parametrize("visitor", ["superuser", "viewer"])
+@pytest.mark.parametrize("user", ["superuser", "viewer"])
 def test_crawl_of_every_page_changes_nothing(
-    clients: dict[str, Client], rows: Rows, visitor: str, monkeypatch: Any
+    clients: dict[str, Client], rows: Rows, user: str, monkeypatch: Any
 ) -> None:
-    # One value is enough of the filters that combine: their product is no other page.
-    monkeypatch.setattr("django_jobqueue.admin.filters.CHOICES", 1)
+    # One value for each combinable filter is enough: other values give the same page.
+    monkeypatch.setattr("django_jobqueue.admin.filters.MAX_CHOICES", 1)
     monkeypatch.setattr("django_jobqueue.admin.jobs.JobAdmin.list_filter", ())
     before = dump()
-    seen = crawl(clients[visitor], HOME)
+    seen = crawl(clients[user], HOME)
     for row in (rows.pending, rows.running, rows.dead, rows.attempt, rows.worker):
         assert any(url.startswith(page_url(row)) for url in seen)
     asked = any("/reschedule/" in url for url in seen)
-    assert asked == (visitor == "superuser")
+    assert asked == (user == "superuser")
     assert dump() == before
 
 
@@ -75,7 +75,7 @@ def test_every_choice_of_every_filter_is_shown(client: Client, rows: Rows) -> No
 
 
 def fill(count: int) -> None:
-    """Insert rows of every model, with SQL: the ORM spells out each default."""
+    """Insert rows of every model with SQL: the ORM would send each default."""
     ids = [make_id().hex for _ in range(count)]
     jobs = [(id, "testapp.add") for id in ids]
     queues = [(f"queue-{count}-{number}",) for number in range(count)]
@@ -125,7 +125,7 @@ def test_query_counts_are_equal_at_10_and_10_000_rows(
 
 
 @pytest.mark.slow
-def test_action_costs_by_the_job_and_not_by_the_table(
+def test_queries_of_an_action_depend_on_its_jobs_not_on_the_table(
     client: Client, rows: Rows
 ) -> None:
     def cancel() -> int:
@@ -143,7 +143,7 @@ def test_action_costs_by_the_job_and_not_by_the_table(
 def test_list_counts_to_a_limit_and_says_so(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "MOST", 5)
+    monkeypatch.setattr(paging, "MAX_ROWS", 5)
     for _ in range(5):
         make_job()
     assert "5 jobs" in read_text(client.get(list_url("job")))
@@ -167,7 +167,7 @@ def test_list_reads_no_column_it_does_not_show(client: Client, rows: Rows) -> No
         assert f'"{column}"' not in text
 
 
-def test_page_of_a_job_shows_its_newest_attempts_and_the_way_to_all(
+def test_page_of_a_job_shows_its_newest_attempts_and_links_to_all(
     client: Client, rows: Rows
 ) -> None:
     job = make_job()

@@ -1,4 +1,4 @@
-"""Our backend keeps the contract of django.tasks, and what it promises beyond it."""
+"""The conformance tests of django.tasks, with our backend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.test import TransactionTestCase
 
 from django_jobqueue import registry
 from django_jobqueue.backend import handler
-from django_jobqueue.testing.conformance import PROMISES, BackendConformance
+from tests.conformance.contract import PROMISES, BackendConformance
 from tests.processes import WorkerProcess, make_worker_env
 
-# Short enough for a test, long enough for a busy machine.
-BEATS = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
+# Short for a test, but long enough for a slow machine.
+HEARTBEAT_ENV = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.5", "JOBQUEUE_HEARTBEAT_TTL": "3"}
 
 
 class TestOurBackend(BackendConformance, TransactionTestCase):
@@ -24,14 +24,14 @@ class TestOurBackend(BackendConformance, TransactionTestCase):
     }
     promises: ClassVar[set[str]] = set(PROMISES)
     if django.VERSION < (6, 1):
-        # Django's own tasks cannot either.
+        # Before 6.1 Django's own tasks cannot be pickled either.
         test_tasks_and_results_can_be_pickled = None
 
     def run_tasks(self) -> None:
         call_command("runworker", burst=True, concurrency=1, verbosity=0)
 
     def start_worker(self) -> subprocess.Popen[Any]:
-        worker = WorkerProcess(make_worker_env(), **BEATS)
+        worker = WorkerProcess(make_worker_env(), **HEARTBEAT_ENV)
         self.addCleanup(worker.__exit__, None, None, None)
         return worker.process
 

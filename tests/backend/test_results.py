@@ -1,4 +1,4 @@
-"""Results of tasks: every state of a job in the four words of django.tasks."""
+"""Results of tasks: every state of a job as a status of django.tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 
 from django_jobqueue import DeadJob, Job
-from django_jobqueue.backend.api import TaskResultStatus, signals
+from django_jobqueue.backend.api import TaskResultStatus
 from django_jobqueue.exceptions import JobCancelled, WorkerLost
-from django_jobqueue.lifecycle.database import get_database
-from django_jobqueue.lifecycle.find import is_task
 from django_jobqueue.models import Attempt
+from django_jobqueue.storage.database import get_database
+from django_jobqueue.storage.lookups import is_task
 from django_jobqueue.testing import run_jobs
 from tests.factories import make_dead_job, make_job
 from tests.processes import WorkerProcess
-from tests.testapp import chores, errands, jobs
+from tests.testapp import chores, jobs, undiscovered_tasks
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,13 +43,15 @@ def read(job: Job | DeadJob) -> Any:
         ({"cancelled": True}, TaskResultStatus.FAILED),
     ],
 )
-def test_each_status_has_its_word(state: dict[str, bool], status: Any) -> None:
+def test_each_job_status_maps_to_a_task_status(
+    state: dict[str, bool], status: Any
+) -> None:
     job = make_job(job_type=PATH, payload={"x": 1}, meta=META, **state)
 
     assert read(job).status == status
 
 
-def test_a_dead_job_is_a_failure_that_names_its_error() -> None:
+def test_a_dead_job_is_failed_and_has_an_error() -> None:
     dead = make_dead_job(job_type=PATH, meta=META, reason="lost", error="gone")
 
     result = read(dead)
@@ -60,7 +62,7 @@ def test_a_dead_job_is_a_failure_that_names_its_error() -> None:
     assert result.finished_at == dead.died_at
 
 
-def test_a_cancelled_task_says_so_in_its_errors() -> None:
+def test_a_cancelled_task_has_job_cancelled_as_its_error() -> None:
     result = chores.add.enqueue(1)
     Job.objects.get(pk=result.id).cancel()
 
@@ -83,7 +85,7 @@ def test_every_attempt_that_failed_is_an_error() -> None:
     assert isinstance(result.job, DeadJob)
 
 
-def test_what_is_said_of_a_task_in_code_is_kept_to() -> None:
+def test_discard_on_of_a_task_is_used() -> None:
     result = chores.fail_as_told.enqueue("lookup")
     burst()
 
@@ -92,7 +94,7 @@ def test_what_is_said_of_a_task_in_code_is_kept_to() -> None:
     assert (result.job.reason, result.attempts) == ("discarded", 1)
 
 
-def test_an_atomic_task_leaves_nothing_of_a_failure() -> None:
+def test_a_failing_atomic_task_is_rolled_back() -> None:
     good = chores.make_group.enqueue("good")
     bad = chores.make_group.enqueue("bad", fail=True)
     burst()
@@ -105,7 +107,28 @@ def test_an_atomic_task_leaves_nothing_of_a_failure() -> None:
     assert list(Group.objects.values_list("name", flat=True)) == ["good"]
 
 
-def test_the_context_has_what_ours_has() -> None:
+@pytest.mark.parametrize("task", [chores.return_function, chores.return_function_async])
+def test_a_value_that_is_not_json_is_the_type_error_of_django(task: Any) -> None:
+    result = task.using(max_attempts=1).enqueue()
+    burst()
+
+    result.refresh()
+
+    [error] = result.errors
+    assert error.exception_class is TypeError
+    assert "Unsupported type: <class 'function'>" in error.traceback
+
+
+def test_a_value_is_normalized_as_django_does() -> None:
+    result = chores.return_tuple.enqueue()
+    burst()
+
+    result.refresh()
+
+    assert result.return_value == {"pair": [1, "two"]}
+
+
+def test_the_context_has_the_methods_of_job_context() -> None:
     result = chores.tell.enqueue("word")
     burst()
 
@@ -115,7 +138,7 @@ def test_the_context_has_what_ours_has() -> None:
     assert result.job.progress == {"fraction": 0.5, "note": "half"}
 
 
-def test_jobs_and_tasks_are_mixed_in_one_worker() -> None:
+def test_one_worker_runs_jobs_and_tasks() -> None:
     results = [chores.add.enqueue(n) for n in range(5)]
     others = [jobs.add.enqueue(x=n) for n in range(5)]
     by_name = Job.objects.enqueue(PATH, {"x": 7, "y": 7})
@@ -132,17 +155,17 @@ def test_jobs_and_tasks_are_mixed_in_one_worker() -> None:
 
 def test_tasks_run_under_the_testing_kit() -> None:
     result = chores.add.enqueue(1, y=4)
-    told = chores.tell.enqueue("word")
+    with_context = chores.tell.enqueue("word")
 
     ran = run_jobs()
 
     result.refresh()
-    told.refresh()
+    with_context.refresh()
     assert len(ran) == 2
-    assert (result.return_value, told.return_value[:2]) == (5, ["word", 1])
+    assert (result.return_value, with_context.return_value[:2]) == (5, ["word", 1])
 
 
-def test_names_of_ends_that_raised_nothing_can_be_imported() -> None:
+def test_errors_without_an_exception_have_an_importable_class() -> None:
     job = make_job(job_type=PATH, meta=META, lease_token=2, attempts=1)
     Attempt.objects.create(job_id=job.pk, lease_token=1, exception_class="WorkerLost")
 
@@ -150,22 +173,22 @@ def test_names_of_ends_that_raised_nothing_can_be_imported() -> None:
     assert error.exception_class is WorkerLost
 
 
-def test_a_module_nobody_imported_is_imported_by_the_worker(
+def test_the_worker_imports_the_module_of_an_unknown_task(
     worker_env: dict[str, str],
 ) -> None:
-    """And nothing else that a row names."""
-    plain = errands.fetch.enqueue("milk")
-    awaited = errands.fetch_async.enqueue("milk")
+    """And imports nothing else that a row names."""
+    plain = undiscovered_tasks.fetch.enqueue("milk")
+    awaited = undiscovered_tasks.fetch_async.enqueue("milk")
     evil = [
         make_job(job_type=path, payload={"what": "x"}, meta=META)
-        for path in ("tests.testapp.errands.not_a_task", "os.system")
+        for path in ("tests.testapp.undiscovered_tasks.not_a_task", "os.system")
     ]
     with WorkerProcess(worker_env, "--concurrency", "1") as worker:
         wait_until(lambda: awaited.refresh() or awaited.is_finished)
         wait_until(lambda: plain.refresh() or plain.is_finished)
         wait_until(lambda: Job.objects.filter(unknown_since__isnull=False).count() == 2)
         log = worker.read_log()
-    assert plain.return_value == "milk from errands.py"
+    assert plain.return_value == "milk from undiscovered_tasks.py"
     assert awaited.return_value == "milk, awaited"
     assert "a row has made the worker run this" not in log
     for job in evil:
@@ -180,42 +203,3 @@ def test_only_rows_with_the_mark_of_django_tasks_may_name_a_module() -> None:
 
     assert is_task(get_database(), marked.pk)
     assert not is_task(get_database(), plain.pk)
-
-
-def test_signals_come_once_for_the_end_of_a_task() -> None:
-    heard: list[tuple[str, Any]] = []
-
-    def hear_start(task_result: Any, **kwargs: Any) -> None:
-        heard.append(("started", task_result.status))
-
-    def hear_end(task_result: Any, **kwargs: Any) -> None:
-        heard.append(("finished", task_result.status, len(task_result.errors)))
-
-    signals.task_started.connect(hear_start)
-    signals.task_finished.connect(hear_end)
-    try:
-        chores.fail_as_told.using(backoff=0).enqueue("value")
-        burst()
-    finally:
-        signals.task_started.disconnect(hear_start)
-        signals.task_finished.disconnect(hear_end)
-    assert heard == [
-        ("started", TaskResultStatus.RUNNING),
-        ("started", TaskResultStatus.RUNNING),
-        ("finished", TaskResultStatus.FAILED, 2),
-    ]
-
-
-def test_a_task_cancelled_while_it_waits_has_finished() -> None:
-    heard: list[Any] = []
-
-    def hear_end(task_result: Any, **kwargs: Any) -> None:
-        heard.append((task_result.id, task_result.status))
-
-    signals.task_finished.connect(hear_end)
-    try:
-        result = chores.add.enqueue(1)
-        result.job.cancel()
-    finally:
-        signals.task_finished.disconnect(hear_end)
-    assert heard == [(result.id, TaskResultStatus.FAILED)]

@@ -44,7 +44,7 @@ def test_tasks_and_handlers_are_in_one_registry() -> None:
     assert "testapp.add" in found
 
 
-def test_what_the_module_says_last_counts() -> None:
+def test_the_last_definition_in_the_module_counts() -> None:
     handler = registry.get_handler("tests.testapp.chores.fail_as_told")
 
     assert handler.max_attempts == 2
@@ -58,7 +58,7 @@ def test_a_task_may_have_another_name_than_its_function() -> None:
     assert Job.objects.get(pk=result.id).job_type == "tests.testapp.chores.renamed"
 
 
-def test_each_option_of_a_job_can_be_said_for_one_call() -> None:
+def test_each_row_option_can_be_set_for_one_call() -> None:
     later = timezone.now() + timedelta(days=2)
     given = chores.add.using(
         max_attempts=9,
@@ -79,9 +79,9 @@ def test_each_option_of_a_job_can_be_said_for_one_call() -> None:
     assert job.meta == {"who": "me", "django.tasks": {"backend": "default"}}
 
 
-def test_options_are_carried_by_the_decorator() -> None:
+def test_the_decorator_takes_job_options() -> None:
     if django.VERSION[:2] == (6, 0):
-        # There it takes none: using() does.
+        # Only using() takes them in 6.0.
         with pytest.raises(TypeError, match="max_attempts"):
             task(max_attempts=5)(chores.renamed)
         return
@@ -89,9 +89,11 @@ def test_options_are_carried_by_the_decorator() -> None:
     assert (type(made), made.max_attempts, made.timeout) == (JobTask, 5, 3)
 
 
-def test_an_unknown_option_says_what_was_meant() -> None:
-    with pytest.raises(TypeError, match="did you mean 'max_attempts'"):
+def test_an_unknown_option_suggests_the_closest_name() -> None:
+    with pytest.raises(TypeError, match="Did you mean 'max_attempts'"):
         chores.add.using(max_attempt=3)
+    with pytest.raises(TypeError, match="Write run_after=…, which takes an aware"):
+        chores.add.using(countdown=3)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_an_unknown_option_says_what_was_meant() -> None:
         ({"queue_name": "no spaces"}, "A queue name has 1 to 64 letters"),
     ],
 )
-def test_a_wrong_option_is_refused_when_it_is_said(
+def test_an_invalid_option_is_refused_by_using(
     options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(InvalidTask, match=text):
@@ -121,7 +123,7 @@ def test_a_priority_is_stored_as_a_whole_number(given: Any, stored: int) -> None
     assert Job.objects.get(pk=result.id).priority == stored
 
 
-def test_what_only_code_can_say_is_not_for_one_call() -> None:
+def test_code_options_cannot_be_changed_for_one_call() -> None:
     with pytest.raises(
         InvalidTask, match=r"atomic of .* cannot be changed for one call"
     ):
@@ -131,8 +133,8 @@ def test_what_only_code_can_say_is_not_for_one_call() -> None:
     assert not Job.objects.exists()
 
 
-def test_run_after_takes_a_timedelta_from_the_enqueue_on() -> None:
-    # Not from using(), which may stand at the top of a module.
+def test_a_timedelta_as_run_after_counts_from_the_enqueue() -> None:
+    # Not from using(), which may run at import.
     later = chores.add.using(run_after=timedelta(hours=1))
 
     result = later.enqueue(1)
@@ -144,7 +146,7 @@ def test_run_after_takes_a_timedelta_from_the_enqueue_on() -> None:
     assert found.task.run_after == job.run_at
 
 
-def test_run_after_can_be_taken_back() -> None:
+def test_run_after_now_clears_an_earlier_value() -> None:
     later = chores.add.using(run_after=timezone.now() + timedelta(days=1))
 
     assert later.using(run_after=None).run_after == later.run_after
@@ -162,7 +164,7 @@ def test_arguments_are_returned_as_they_are_stored() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), "a\0b", "\ud800", {1: 2}])
-def test_what_the_database_cannot_hold_is_refused(value: Any) -> None:
+def test_arguments_the_database_cannot_store_are_refused(value: Any) -> None:
     with pytest.raises(InvalidPayload, match="args"):
         chores.add.enqueue(value)
     with pytest.raises(InvalidPayload, match="payload"):
@@ -170,7 +172,7 @@ def test_what_the_database_cannot_hold_is_refused(value: Any) -> None:
     assert not Job.objects.exists()
 
 
-def test_a_call_that_cannot_work_is_a_type_error() -> None:
+def test_arguments_that_do_not_fit_are_a_type_error() -> None:
     with pytest.raises(TypeError, match="missing a required argument: 'x'") as caught:
         chores.add.enqueue()
     assert isinstance(caught.value, JobQueueError)
@@ -187,7 +189,7 @@ def test_async_enqueue_is_in_the_callers_transaction() -> None:
     assert not Job.objects.exists()
 
 
-def test_a_failing_receiver_takes_nothing_back() -> None:
+def test_a_failing_receiver_does_not_undo_the_enqueue() -> None:
     def fail(**kwargs: Any) -> None:
         raise RuntimeError("not my day")
 
@@ -199,14 +201,14 @@ def test_a_failing_receiver_takes_nothing_back() -> None:
     assert Job.objects.filter(pk=result.id).exists()
 
 
-def test_options_of_the_backend_are_for_tasks_without_them() -> None:
+def test_options_of_the_backend_are_defaults() -> None:
     setting = {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_attempts": 7}}
     with override_settings(TASKS={"default": setting}):
         plain = chores.add.enqueue(1)
         own = chores.fail_as_told.enqueue("value")
 
     assert Job.objects.get(pk=plain.id).max_attempts == 7
-    # As the task says when it runs.
+    # The worker reads it from the task.
     assert Job.objects.get(pk=own.id).max_attempts is None
 
 
@@ -219,14 +221,14 @@ def test_two_backends_do_not_see_each_others_results() -> None:
             task_backends["default"].get_result(result.id)
 
 
-def test_a_job_of_a_handler_is_no_result() -> None:
+def test_a_job_that_is_not_a_task_has_no_result() -> None:
     job = jobs.add.enqueue(x=1)
 
     with pytest.raises(Exception, match=str(job.pk)):
         task_backends["default"].get_result(str(job.pk))
 
 
-def test_a_task_and_a_handler_of_one_name_are_told_apart() -> None:
+def test_a_task_with_the_name_of_a_handler_is_refused() -> None:
     name = "tests.testapp.chores.add"
     known = registry.get_handler(name)
     registry._registry[name] = registry.get_handler("testapp.add")
@@ -241,8 +243,8 @@ def test_a_task_and_a_handler_of_one_name_are_told_apart() -> None:
     "path",
     [
         "os.system",
-        "tests.testapp.errands.not_a_task",
-        "tests.testapp.errands.nowhere",
+        "tests.testapp.undiscovered_tasks.not_a_task",
+        "tests.testapp.undiscovered_tasks.nowhere",
         "tests.testapp.nowhere.fetch",
         "tests.processes.WorkerProcess",
         "nonsense",
@@ -271,7 +273,7 @@ def test_the_backend_can_be_imported_before_the_apps_are_ready() -> None:
 
 
 @pytest.mark.parametrize("name", ["ImmediateBackend", "DummyBackend"])
-def test_our_options_work_under_the_backends_for_tests(name: str) -> None:
+def test_the_backends_for_tests_accept_job_options(name: str) -> None:
     setting = {"BACKEND": f"django_jobqueue.testing.backends.{name}", "QUEUES": []}
     with override_settings(TASKS={"default": setting}):
         made = task(chores.add.func).using(max_attempts=5)
@@ -280,7 +282,7 @@ def test_our_options_work_under_the_backends_for_tests(name: str) -> None:
     assert not Job.objects.exists()
 
 
-def test_the_backends_for_tests_let_the_decorator_have_options() -> None:
+def test_the_backends_for_tests_accept_options_of_the_decorator() -> None:
     backend = "django_jobqueue.testing.backends.ImmediateBackend"
     with override_settings(TASKS={"default": {"BACKEND": backend}}):
         made = task_backends["default"].task_class(
@@ -300,7 +302,7 @@ def check(setting: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(each.id, each.msg, each.hint) for each in found]
 
 
-def test_check_has_nothing_to_say_of_good_settings() -> None:
+def test_check_accepts_valid_settings() -> None:
     assert check({}) == []
     assert check({"OPTIONS": {"max_attempts": 3, "tags": ["x"]}, "QUEUES": []}) == []
 
@@ -314,14 +316,16 @@ def test_check_has_nothing_to_say_of_good_settings() -> None:
         ({"QUEUES": ["a b"]}, "E022", "A queue name has 1 to 64 letters"),
     ],
 )
-def test_check_says_what_is_wrong(setting: dict[str, Any], id: str, text: str) -> None:
+def test_check_reports_invalid_settings(
+    setting: dict[str, Any], id: str, text: str
+) -> None:
     [(found, message, hint)] = check(setting)
 
     assert found == f"jobqueue.{id}"
     assert text in f"{message} {hint}"
 
 
-def test_check_misses_the_app() -> None:
+def test_check_reports_that_the_app_is_not_installed() -> None:
     with override_settings(INSTALLED_APPS=[]):
         [(found, message, hint)] = check({})
     assert found == "jobqueue.E020"
@@ -330,7 +334,7 @@ def test_check_misses_the_app() -> None:
 
 
 @pytest.mark.django_db(databases=["default", "business"])
-def test_manage_py_check_asks_the_backend() -> None:
+def test_manage_py_check_runs_the_checks_of_the_backend() -> None:
     setting = {"BACKEND": OURS, "OPTIONS": {"nonsense": 1}}
     if django.VERSION < (6,):
         # The backport registers its check with its app.

@@ -1,8 +1,8 @@
-"""A browser and a server for the walks; left out of the default run by `browser`.
+"""A browser and a server for the tests marked `browser`; not in the default run.
 
 Needs the Python package `playwright` (not its browser download) and Chromium of the
 system, found as `chromium` or `google-chrome` on PATH or named by JOBQUEUE_CHROMIUM.
-Where one is missing the tests fail and say which: they never pass unseen.
+If one is missing the tests fail with a message; they are not skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 @pytest.fixture(scope="module")
 def server(django_db_setup: None) -> Iterator[str]:
-    """Serve the test project under a strict policy; return its address."""
+    """Serve the test project with a strict policy; return its address."""
     middleware = [*django_settings.MIDDLEWARE, "tests.browser.policy.add_policy"]
     with override_settings(MIDDLEWARE=middleware):
         live = LiveServer("localhost")
@@ -34,12 +34,12 @@ def server(django_db_setup: None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """Start Chromium without a window."""
+    """Start Chromium headless."""
     if find_spec("playwright") is None:
         pytest.fail("playwright is not installed: pip install playwright", False)
     from playwright.sync_api import sync_playwright
 
-    # Playwright runs a loop in this thread, which makes Django suspect async code.
+    # Playwright runs an event loop in this thread, so Django refuses sync queries.
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(
@@ -51,7 +51,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the screenshots, which outlives the run."""
+    """Return the folder of the screenshots, which is kept after the run."""
     directory = tmp_path_factory.mktemp("screenshots")
     print(f"\nScreenshots: {directory}")
     return directory

@@ -1,4 +1,4 @@
-"""A strict Content-Security-Policy on every page, as a careful site would send it."""
+"""A strict Content-Security-Policy on every page."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ POLICY = "default-src 'self'"
 def add_policy(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Middleware: nothing inline, nothing from elsewhere."""
+    """Middleware: allow nothing inline and nothing from other origins."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

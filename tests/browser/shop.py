@@ -1,4 +1,4 @@
-"""A shop in the middle of its day: rows of every kind, for a walk and for a picture."""
+"""A shop in operation: rows of every kind, for the browser tests and screenshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ shop.payments.PaymentDeclined: Card 4242 was declined: insufficient funds
 """
 ERROR = "PaymentDeclined: Card 4242 was declined: insufficient funds"
 
-# Of each job type: its queue and its most attempts.
+# Job type → its queue and its max_attempts.
 HANDLERS = {
     "shop.send_welcome": ("mail", 5),
     "shop.charge_card": ("payments", 5),
@@ -34,7 +34,7 @@ HANDLERS = {
 
 
 def make_handlers() -> dict[str, Handler[..., Any]]:
-    """Return the registry of the shop."""
+    """Return the handlers of the shop."""
     return {
         name: Handler(_do_nothing, name=name, queue=queue, max_attempts=most)
         for name, (queue, most) in HANDLERS.items()
@@ -42,7 +42,7 @@ def make_handlers() -> dict[str, Handler[..., Any]]:
 
 
 def fill_shop() -> None:
-    """Make three workers, a few dozen jobs and some dead ones."""
+    """Insert three workers, a few dozen jobs and some dead ones."""
     Queue.objects.bulk_create(
         [Queue(name=name) for name in sorted({queue for queue, _ in HANDLERS.values()})]
     )
@@ -67,7 +67,7 @@ def find_dead_job(**values: Any) -> DeadJob:
 
 
 def _do_nothing(**payload: Any) -> None:
-    """Stand in for every handler: nothing runs here."""
+    """Stand in for every handler: no job runs here."""
 
 
 def _make_worker(number: int) -> WorkerHeartbeat:

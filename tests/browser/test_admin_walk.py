@@ -1,12 +1,13 @@
-"""A walk through the admin as an operator takes it, in a real browser.
+"""An operator's way through the admin, in a real browser.
 
-Every page is looked at in light and dark, wide and narrow: no console error, nothing
-the Content-Security-Policy refuses, no page wider than its window. The pictures stay in
-pytest's temporary folder, whose path is printed (`-s`).
+Every page is checked in light and dark, wide and narrow: no console error, nothing that
+the Content-Security-Policy refuses, no page wider than its window. The screenshots stay
+in pytest's temporary folder, whose path is printed (`-s`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def walker(chromium: Any, server: str, shop: None, pictures: Path) -> Iterator[W
 
 
 class Walker:
-    """A page, what went wrong on it, and where its pictures go."""
+    """A page, the errors seen on it, and the folder of its screenshots."""
 
     def __init__(self, page: Any, pictures: Path) -> None:
         self.page = page
@@ -65,12 +66,12 @@ class Walker:
         self.follow("input[type=submit]")
 
     def follow(self, selector: str) -> None:
-        """Click, and wait for the page it leads to."""
+        """Click, and wait until the next page has loaded."""
         with self.page.expect_navigation():
             self.page.click(selector)
 
-    def look(self, name: str) -> None:
-        """Take the page in every view, and check that it fits into each."""
+    def check_views(self, name: str) -> None:
+        """Take a screenshot in every view, and check that the page fits into each."""
         for view, (size, scheme) in VIEWS.items():
             self.page.set_viewport_size(size)
             self.page.emulate_media(color_scheme=scheme)
@@ -99,24 +100,28 @@ class Walker:
 def test_operator_walks_from_the_list_to_the_end_of_a_job(walker: Walker) -> None:
     page = walker.page
     walker.log_in()
-    walker.look("index")
+    walker.check_views("index")
 
     walker.follow("#content a[href='/admin/jobqueue/job/']")
-    walker.look("jobs")
+    walker.check_views("jobs")
     walker.follow("#changelist-filter a[href='?status=running']")
     assert page.locator("#result_list tbody tr").count() == 3
-    walker.look("jobs-running")
+    walker.check_views("jobs-running")
 
     report = find_job("monthly_report")
     walker.follow(f"#result_list a[href*='{report.pk}']")
     assert page.locator("progress").get_attribute("value") == "0.6200"
-    walker.look("job-running")
+    walker.check_views("job-running")
+    page.emulate_media(color_scheme="dark")
+    track = page.locator("progress").evaluate("e => getComputedStyle(e).background")
+    assert max(map(int, re.findall(r"\d+", track)[:3])) < 100, "the track is dark too"
+    page.emulate_media(color_scheme="light")
 
     walker.follow(".object-tools button:has-text('Cancel')")
     assert "asked to stop" in walker.read_messages()
     report.refresh_from_db()
     assert report.cancel_requested_at is not None
-    walker.look("job-asked-to-stop")
+    walker.check_views("job-asked-to-stop")
 
 
 def test_operator_reschedules_a_retry_and_moves_jobs(walker: Walker) -> None:
@@ -124,12 +129,12 @@ def test_operator_reschedules_a_retry_and_moves_jobs(walker: Walker) -> None:
     retried = find_job("charge_card")
     walker.log_in()
     page.goto(f"/admin/jobqueue/job/{retried.pk}/change/")
-    walker.look("job-retried")
+    walker.check_views("job-retried")
 
     walker.follow(".object-tools a:has-text('Reschedule')")
     walker.follow("#content input[type=submit]")
     assert "either a time or a delay" in page.inner_text("#content")
-    walker.look("reschedule")
+    walker.check_views("reschedule")
     page.fill("#id_delay", "5")
     walker.follow("#content input[type=submit]")
     assert "1 job was rescheduled" in walker.read_messages()
@@ -139,10 +144,26 @@ def test_operator_reschedules_a_retry_and_moves_jobs(walker: Walker) -> None:
     page.select_option("select[name=action]", "move")
     walker.follow(".actions button[type=submit]")
     page.fill("#id_queue", "slow")
-    walker.look("move")
+    walker.check_views("move")
     walker.follow("#content input[type=submit]")
     assert "3 jobs were moved" in walker.read_messages()
     assert Job.objects.filter(queue="slow").count() == 3
+
+
+def test_operator_runs_a_job_again(walker: Walker) -> None:
+    page = walker.page
+    ended = Job.objects.filter(status="succeeded").first()
+    assert ended is not None
+    walker.log_in()
+    page.goto(f"/admin/jobqueue/job/{ended.pk}/change/")
+    walker.check_views("job-succeeded")
+    walker.follow(".object-tools a:has-text('Run again')")
+    walker.check_views("run-again")
+    walker.follow("#content input[type=submit]")
+    assert "1 new job was enqueued" in walker.read_messages()
+    walker.check_views("job-run-again")
+    walker.follow(".messagelist a")
+    assert "pending" in page.inner_text(".field-status")
 
 
 def test_operator_requeues_a_dead_job(walker: Walker) -> None:
@@ -150,19 +171,23 @@ def test_operator_requeues_a_dead_job(walker: Walker) -> None:
     dead = find_dead_job(job_type="shop.charge_card")
     walker.log_in()
     page.goto("/admin/jobqueue/deadjob/")
-    walker.look("dead-jobs")
+    walker.check_views("dead-jobs")
     walker.follow(f"#result_list a[href*='{dead.pk}']")
     assert "PaymentDeclined" in page.inner_text(".jobqueue-attempts")
-    walker.look("dead-job")
+    walker.check_views("dead-job")
+    walker.follow(".field-same_error a")
+    assert "PaymentDeclined" in page.inner_text("#changelist-filter")
+    walker.check_views("dead-jobs-of-one-error")
+    page.go_back()
     walker.follow(".object-tools a:has-text('Requeue')")
-    walker.look("requeue")
+    walker.check_views("requeue")
     walker.follow("#content input[type=submit]")
     assert "1 dead job was requeued" in walker.read_messages()
     assert page.url.endswith(f"/admin/jobqueue/job/{dead.pk}/change/")
     assert not DeadJob.objects.filter(pk=dead.pk).exists()
     walker.follow(".historylink")
     assert "Requeued" in page.inner_text("#change-history")
-    walker.look("history")
+    walker.check_views("history")
 
 
 def test_operator_sees_who_works(walker: Walker) -> None:
@@ -170,13 +195,16 @@ def test_operator_sees_who_works(walker: Walker) -> None:
     walker.log_in()
     page.goto("/admin/jobqueue/workerheartbeat/")
     assert page.locator("#result_list .jobqueue-bad").inner_text() == "! stale"
-    walker.look("workers")
+    walker.check_views("workers")
     walker.follow("#result_list tbody tr:first-child th a")
-    walker.look("worker")
+    walker.check_views("worker")
     walker.follow("#content .field-jobs a")
     assert page.locator("#result_list tbody tr").count() == 3
     page.goto("/admin/jobqueue/attempt/")
     walker.follow("#result_list tbody tr:first-child th a")
-    walker.look("attempt")
+    walker.check_views("attempt")
     page.goto("/admin/jobqueue/queue/")
-    walker.look("queues")
+    walker.check_views("queues")
+    walker.follow("#result_list a:has-text('webhooks')")
+    assert "3 waiting" in page.inner_text(".field-jobs")
+    walker.check_views("queue")

@@ -16,7 +16,7 @@ from django_jobqueue.management.commands.jobqueue import Command
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -24,7 +24,7 @@ class Result:
 
     @property
     def document(self) -> Any:
-        """The one JSON document on stdout."""
+        """Return the one JSON document on stdout."""
         return json.loads(self.out)
 
     @property
@@ -33,14 +33,14 @@ class Result:
 
 
 class Screen(io.StringIO):
-    """A stream with a person in front of it."""
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def jobqueue(*arguments: object, is_watched: bool = False) -> Result:
-    """Run a sub-command; the connection stays open, since the test goes on with it."""
+    """Run a sub-command; the connection stays open for the rest of the test."""
     kind = Screen if is_watched else io.StringIO
     out, err = kind(), kind()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -64,5 +64,5 @@ def _run(arguments: list[str], out: io.StringIO, err: io.StringIO) -> int:
 
 
 def type_answer(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    """Let a person type something at the next question."""
+    """Type an answer to the next question."""
     monkeypatch.setattr("sys.stdin", Screen(f"{answer}\n"))

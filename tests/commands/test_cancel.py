@@ -32,7 +32,7 @@ def test_cancel_ends_waiting_jobs_and_asks_running_ones_to_stop() -> None:
     assert running.cancel_requested_at is not None
 
 
-def test_cancel_says_in_words_what_it_did() -> None:
+def test_cancel_prints_a_summary() -> None:
     result = jobqueue("cancel", make_job().pk, make_job(running=True).pk)
 
     assert result.lines == ["1 cancelled", "1 running, asked to stop"]
@@ -45,7 +45,7 @@ def test_cancel_of_an_ended_or_dead_job_is_code_1() -> None:
 
     assert result.code == 1
     assert result.lines == ["1 cancelled", "2 had ended already or are dead"]
-    assert result.err == "Not all could be cancelled.\n"
+    assert result.err == "Some jobs could not be cancelled.\n"
 
 
 def test_cancel_of_an_unknown_job_is_code_1_and_cancels_the_others() -> None:
@@ -98,10 +98,10 @@ def test_cancel_by_filter_asks_each_running_job_once() -> None:
     assert jobqueue("cancel", "--all", "--yes").code == 1
 
 
-def test_cancel_by_filter_goes_on_in_bounded_batches(
+def test_cancel_by_filter_works_in_bounded_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cancel, "BATCH", 2)
+    monkeypatch.setattr(cancel, "BATCH_SIZE", 2)
     for _ in range(5):
         make_job()
 
@@ -122,13 +122,13 @@ def test_nothing_that_matches_is_code_1() -> None:
     assert result.err == "No job matches.\n"
 
 
-def test_a_filter_needs_yes_where_nobody_can_answer() -> None:
+def test_a_filter_needs_yes_without_a_terminal() -> None:
     make_job()
 
     result = jobqueue("cancel", "--all")
 
     assert result.code == 2
-    assert result.err == "Cancel 1 job? Nobody can answer here: add --yes.\n"
+    assert result.err == "Cancel 1 job? This is not a terminal: add --yes.\n"
     assert statuses() == ["pending"]
 
 
@@ -136,7 +136,7 @@ def test_a_filter_needs_yes_where_nobody_can_answer() -> None:
     ("answer", "code", "status"),
     [("y", 0, "cancelled"), ("no", 1, "pending"), ("", 1, "pending")],
 )
-def test_a_person_is_asked(
+def test_a_filter_asks_for_confirmation_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, answer: str, code: int, status: str
 ) -> None:
     make_job()
@@ -154,4 +154,4 @@ def test_ids_or_filters_but_not_both(arguments: list[str]) -> None:
     result = jobqueue("cancel", *arguments)
 
     assert result.code == 2
-    assert result.err.startswith("Name jobs by their ids, or choose them by --queue")
+    assert result.err.startswith("Give either the ids of jobs, or one of --queue")

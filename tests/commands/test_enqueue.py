@@ -89,7 +89,7 @@ def test_a_key_in_use_finds_the_job_that_has_it() -> None:
         (["testapp.add", "--payload", '{"z": 1}'], "testapp.add takes (x"),
         (["testapp.add", "--payload", "{x"], "the payload is not JSON"),
         (["testapp.add", "--payload", "[1]"], "the payload is an array: expected"),
-        (["testapp.add", "--payload", "null"], "the payload is the word null"),
+        (["testapp.add", "--payload", "null"], "the payload is the value null"),
         (["testapp.add", "--payload", '"a"'], "the payload is a string"),
         (["testapp.add", "--payload", "1"], "the payload is a number"),
         (["testapp.nothing", "--queue", "a b"], "A queue name has 1 to 64"),

@@ -32,7 +32,7 @@ def test_each_sub_command_says_what_it_does_and_what_json_prints(name: str) -> N
 @pytest.mark.parametrize(
     "arguments", [[], ["prun"], ["stats", "--nonsense"], ["list", "--status", "lost"]]
 )
-def test_what_does_not_exist_is_a_usage_error(arguments: list[str]) -> None:
+def test_an_unknown_command_or_flag_is_a_usage_error(arguments: list[str]) -> None:
     result = jobqueue(*arguments)
 
     assert (result.code, result.out) == (2, "")
@@ -40,7 +40,7 @@ def test_what_does_not_exist_is_a_usage_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.django_db
-def test_general_options_may_stand_before_and_behind_the_sub_command() -> None:
+def test_general_options_are_accepted_before_and_after_the_sub_command() -> None:
     assert jobqueue("--no-color", "stats").code == 0
     assert jobqueue("stats", "--no-color", "-v", "0", "--skip-checks").code == 0
 
@@ -87,7 +87,7 @@ def test_a_database_out_of_reach_is_code_75(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.django_db
-def test_missing_tables_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tables_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "read_stats", Mock(side_effect=ProgrammingError("no")))
     monkeypatch.setattr(Job._meta, "db_table", "never_migrated")
 
@@ -98,7 +98,7 @@ def test_missing_tables_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.django_db
-def test_an_error_nobody_expects_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "read_stats", Mock(side_effect=ProgrammingError("no")))
 
     with pytest.raises(ProgrammingError):

@@ -41,9 +41,9 @@ def test_list_shows_a_line_for_each_job() -> None:
         "SINCE",
         "TYPE",
     ]
-    words = result.lines[1].split()
-    assert words[:4] == [str(job.pk), "pending", "mail", "1/5"]
-    assert words[-1] == "testapp.add"
+    cells = result.lines[1].split()
+    assert cells[:4] == [str(job.pk), "pending", "mail", "1/5"]
+    assert cells[-1] == "testapp.add"
     assert max(map(len, result.lines)) <= 100
 
 
@@ -75,7 +75,7 @@ def test_list_knows_every_status(status: str) -> None:
     assert job["status"] == status
 
 
-def test_pending_jobs_stand_in_the_order_of_their_claim() -> None:
+def test_pending_jobs_are_listed_in_claim_order() -> None:
     late, early = make_job(rank=20), make_job(rank=10)
 
     assert list_ids("--status", "pending") == [str(early.pk), str(late.pk)]
@@ -99,7 +99,16 @@ def test_dead_jobs_are_listed_the_last_to_die_first(arguments: list[str]) -> Non
 
     assert list_ids(*arguments) == [str(second.pk), str(first.pk)]
     assert (newest["status"], newest["reason"]) == ("dead", "timeout")
-    assert jobqueue("list", "--dead").lines[1].split()[1] == "dead"
+
+
+def test_dead_jobs_are_listed_with_reason_and_error() -> None:
+    dead = make_dead_job(reason="timeout", error="JobTimeout: 30 s\n" + "x" * 200)
+
+    header, line = jobqueue("list", "--dead").lines
+
+    assert header.split() == ["ID", "REASON", "QUEUE", "TRIES", "DIED", "TYPE", "ERROR"]
+    assert line.split()[:2] == [str(dead.pk), "timeout"]
+    assert line.endswith("testapp.add  JobTimeout: 30 s")
 
 
 def test_live_and_dead_jobs_have_the_documented_keys() -> None:
@@ -122,12 +131,12 @@ def test_limit_cuts_the_list_and_says_so() -> None:
     assert "There are more than 2" in jobqueue("list", "--limit", 2).out
 
 
-def test_nothing_that_matches_is_code_1() -> None:
+def test_empty_list_is_not_an_error() -> None:
     text = jobqueue("list", "--queue", "nowhere")
     document = jobqueue("list", "--queue", "nowhere", "--json")
 
-    assert (text.code, text.out, text.err) == (1, "", "No job matches.\n")
-    assert (document.code, document.document) == (1, {"jobs": [], "has_more": False})
+    assert (text.code, text.out, text.err) == (0, "No job matches.\n", "")
+    assert (document.code, document.document) == (0, {"jobs": [], "has_more": False})
 
 
 def test_dead_with_another_status_is_a_usage_error() -> None:

@@ -71,7 +71,7 @@ def test_a_limit_holds_for_the_dry_run_too(arguments: list[str]) -> None:
     assert Job.objects.count() == 3
 
 
-def test_older_than_counts_from_the_end_of_the_job_whatever_retention_says() -> None:
+def test_older_than_counts_from_the_end_and_ignores_retention() -> None:
     make_mixture()
     arguments = ("prune", "--older-than", "60h", "--json")
 
@@ -83,16 +83,16 @@ def test_older_than_counts_from_the_end_of_the_job_whatever_retention_says() -> 
     assert Job.objects.count() == 2
 
 
-def test_nothing_to_prune_is_done_too() -> None:
+def test_nothing_to_prune_is_code_0() -> None:
     result = jobqueue("prune", "--json")
 
     assert (result.code, result.document["total"]) == (0, 0)
 
 
-def test_whoever_watches_sees_a_line_for_each_batch(
+def test_prune_shows_each_batch_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prune, "BATCH", 2)
+    monkeypatch.setattr(prune, "BATCH_JOBS", 2)
     for _ in range(3):
         make_ended("succeeded", days=2, age=DAY)
 

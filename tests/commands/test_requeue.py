@@ -12,7 +12,7 @@ from tests.factories import make_dead_job, make_job
 pytestmark = pytest.mark.django_db
 
 
-def test_requeue_makes_named_dead_jobs_live() -> None:
+def test_requeue_makes_dead_jobs_pending_by_id() -> None:
     first, second, other = (make_dead_job() for _ in range(3))
 
     result = jobqueue("requeue", first.pk, second.pk)
@@ -68,10 +68,10 @@ def test_a_job_whose_key_is_in_use_stays_dead_and_is_named() -> None:
         ],
         "not_found": [],
     }
-    assert result.err == "Not all could be requeued.\n"
+    assert result.err == "Some dead jobs could not be requeued.\n"
 
 
-def test_a_key_in_use_is_said_in_words() -> None:
+def test_a_key_in_use_is_printed_as_text() -> None:
     user, dead = make_job(unique_key="k"), make_dead_job(unique_key="k")
 
     result = jobqueue("requeue", dead.pk)
@@ -79,7 +79,7 @@ def test_a_key_in_use_is_said_in_words() -> None:
     assert result.code == 1
     assert result.lines == [
         "0 requeued",
-        "1 stay dead, their unique key is in use:",
+        "1 not requeued, the unique key is in use:",
         f"  {dead.pk}  'k' of {user.pk}",
     ]
 
@@ -95,10 +95,10 @@ def test_a_live_or_unknown_id_is_code_1() -> None:
     assert f"There is no dead job {live.pk}." in result.err
 
 
-def test_requeue_goes_on_in_batches_and_shows_its_progress(
+def test_requeue_works_in_batches_and_shows_its_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(requeue, "BATCH", 2)
+    monkeypatch.setattr(requeue, "BATCH_SIZE", 2)
     for _ in range(3):
         make_dead_job()
 
@@ -115,7 +115,7 @@ def test_nothing_that_matches_is_code_1() -> None:
     assert result.err == "No dead job matches.\n"
 
 
-def test_a_filter_needs_yes_or_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_needs_yes_or_a_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     make_dead_job()
 
     refused = jobqueue("requeue", "--all")
@@ -123,7 +123,7 @@ def test_a_filter_needs_yes_or_a_person(monkeypatch: pytest.MonkeyPatch) -> None
     done = jobqueue("requeue", "--all", is_watched=True)
 
     assert refused.code == 2
-    assert refused.err == "Requeue 1 dead job? Nobody can answer here: add --yes.\n"
+    assert refused.err == "Requeue 1 dead job? This is not a terminal: add --yes.\n"
     assert (done.code, Job.objects.count()) == (0, 1)
 
 
@@ -132,4 +132,4 @@ def test_ids_or_filters_but_not_both(arguments: list[str]) -> None:
     result = jobqueue("requeue", *arguments)
 
     assert result.code == 2
-    assert result.err.startswith("Name dead jobs by their ids, or choose them by")
+    assert result.err.startswith("Give either the ids of dead jobs, or one of")

@@ -9,14 +9,14 @@ import pytest
 from django_jobqueue.cli.documents import ATTEMPT, FULL
 from django_jobqueue.models import Attempt
 from tests.commands.running import jobqueue
-from tests.factories import make_dead_job, make_job
+from tests.factories import make_dead_job, make_job, make_worker
 
 pytestmark = pytest.mark.django_db
 
 HOSTILE = "\x1b[31mred\x07\x00\x9b"
 
 
-def test_show_tells_everything_about_a_live_job() -> None:
+def test_show_prints_every_field_of_a_live_job() -> None:
     job = make_job(
         succeeded=True, payload={"x": {"y": [1]}}, result={"sum": 2}, tags=["a", "b"]
     )
@@ -32,7 +32,7 @@ def test_show_tells_everything_about_a_live_job() -> None:
     assert '    "sum": 2' in result.lines
 
 
-def test_show_tells_of_a_dead_job_with_its_attempts() -> None:
+def test_show_prints_a_dead_job_with_its_attempts() -> None:
     dead = make_dead_job(fingerprint="abc")
     for number in (1, 2):
         Attempt.objects.create(
@@ -74,6 +74,15 @@ def test_a_running_job_that_was_asked_to_stop_says_so() -> None:
     assert "running, asked to stop" in jobqueue("show", job.pk).out
 
 
+def test_a_pending_job_that_no_live_worker_serves_says_so() -> None:
+    job = make_job(queue="mail")
+    hint = "No live worker serves the queue mail. Start one with: manage.py runworker"
+    make_worker(queues={"default": 1})
+    assert hint in jobqueue("show", job.pk).out
+    make_worker(queues={"mail": 1})
+    assert hint not in jobqueue("show", job.pk).out
+
+
 def test_the_beginning_of_an_id_is_enough_if_only_one_has_it() -> None:
     job = make_job(id=UUID("01997c3e-5b1a-7c3d-8e4f-1a2b3c4d5e6f"))
     dead = make_dead_job(id=UUID("01997c3e-ffff-7c3d-8e4f-1a2b3c4d5e6f"))
@@ -95,7 +104,7 @@ def test_the_beginning_of_several_ids_is_a_usage_error_that_lists_them() -> None
 @pytest.mark.parametrize(
     "id", ["", "01997c3", "x1997c3e", "01997c3e-5b1a-7c3d-8e4f-1a2b3c4d5e6f0"]
 )
-def test_what_is_no_id_is_a_usage_error_that_says_what_is(id: str) -> None:
+def test_a_wrong_id_is_a_usage_error_that_shows_the_format(id: str) -> None:
     result = jobqueue("show", id)
 
     assert result.code == 2
@@ -112,7 +121,7 @@ def test_a_job_that_does_not_exist_is_code_1() -> None:
     assert (document.code, document.document) == (1, {"error": message})
 
 
-def test_what_a_job_says_cannot_steer_the_terminal() -> None:
+def test_control_characters_of_a_job_are_escaped() -> None:
     text = HOSTILE.replace("\x00", "")
     dead = make_dead_job(error=text, payload={"x": text, text: 1})
     Attempt.objects.create(job_id=dead.pk, message=text, traceback=f"a\n\t{text}")

@@ -1,4 +1,4 @@
-"""`jobqueue stats`, and the reading behind it."""
+"""`jobqueue stats`, and the queries behind it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = timezone.now()
 
 @pytest.fixture(autouse=True)
 def begin_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count from each test: a whole run takes longer than these look back."""
+    """Set NOW for each test: a whole run takes longer than the minutes shown."""
     monkeypatch.setattr(sys.modules[__name__], "NOW", timezone.now())
 
 
@@ -136,7 +136,7 @@ def test_throughput_is_counted_by_minute() -> None:
     assert [minute.died for minute in minutes] == [0, 1, 0, 0, 0]
 
 
-def test_minutes_say_how_far_to_look_back() -> None:
+def test_minutes_sets_the_number_of_minutes_shown() -> None:
     make_success(seconds=350)
 
     document = jobqueue("stats", "--json", "--minutes", 10).document
@@ -146,7 +146,7 @@ def test_minutes_say_how_far_to_look_back() -> None:
 
 
 @pytest.mark.parametrize("retention", [0, None])
-def test_successes_nobody_keeps_are_unknown_not_zero(retention: Any) -> None:
+def test_successes_are_unknown_without_retention(retention: Any) -> None:
     with override_settings(JOBQUEUE={"RETENTION": {"succeeded": retention}}):
         stats = read_stats(now=NOW)
         text = jobqueue("stats").out
@@ -179,10 +179,10 @@ def test_workers_are_alive_or_stale() -> None:
 
 
 @pytest.mark.postgresql
-def test_a_large_table_is_not_scanned_for_what_has_no_index(
+def test_statuses_without_an_index_are_estimated_in_a_large_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stats_module, "SMALL", 0)
+    monkeypatch.setattr(stats_module, "SMALL_TABLE_ROWS", 0)
     make_mixture()
 
     document = jobqueue("stats", "--json").document
@@ -197,10 +197,10 @@ def test_a_large_table_is_not_scanned_for_what_has_no_index(
 
 
 @pytest.mark.postgresql
-def test_exact_counts_a_large_table_all_the_same(
+def test_exact_counts_a_large_table_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stats_module, "SMALL", 0)
+    monkeypatch.setattr(stats_module, "SMALL_TABLE_ROWS", 0)
     make_mixture()
 
     document = jobqueue("stats", "--json", "--exact").document
@@ -222,3 +222,12 @@ def test_stats_take_the_same_queries_however_many_jobs_there_are(
 
 def make_mixture_of_one() -> None:
     make_job(queue=f"queue-{uuid4().hex[:8]}")
+
+
+def test_stats_say_how_to_start_a_worker_if_jobs_wait_and_none_is_alive() -> None:
+    hint = "start a worker with manage.py runworker"
+    assert hint not in jobqueue("stats").out
+    make_job()
+    assert hint in jobqueue("stats").out
+    make_worker()
+    assert hint not in jobqueue("stats").out

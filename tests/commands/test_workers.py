@@ -53,7 +53,7 @@ def test_a_worker_document_has_the_documented_keys() -> None:
     assert (found["id"], found["queues"], found["memory"]) == (str(worker.pk), {}, 1)
 
 
-def test_a_silent_worker_is_marked() -> None:
+def test_a_stale_worker_is_marked() -> None:
     make_worker(name="a")
     make_worker(name="b", last_seen_at=timezone.now() - timedelta(seconds=31))
 
@@ -65,10 +65,11 @@ def test_a_silent_worker_is_marked() -> None:
 
 
 def test_no_living_worker_is_code_1() -> None:
-    nobody = jobqueue("workers", "--json")
+    empty = jobqueue("workers", "--json")
     make_worker(last_seen_at=timezone.now() - timedelta(hours=1))
     silent = jobqueue("workers")
 
-    assert (nobody.code, nobody.document["workers"]) == (1, [])
-    assert (silent.code, silent.err) == (1, "No worker is alive.\n")
+    assert (empty.code, empty.document["workers"]) == (1, [])
+    assert silent.code == 1
+    assert silent.err == "No worker is alive. Start one with: manage.py runworker\n"
     assert "STALE" in silent.out

@@ -1,4 +1,4 @@
-"""Make a virtual environment with the other backend, and write the table of the docs.
+"""Run the conformance tests and write the table for the documentation.
 
 python3 -m tests.conformance
 """
@@ -20,13 +20,13 @@ def main() -> int:
     if python is None:
         print("conformance: not run, no Python {}.{} found".format(*version))
         return 1
-    inside = make_venv(
+    venv_python = make_venv(
         "conformance", extras="test", python=python, django=DJANGO[version]
     )
-    command = [str(inside), "-m", "pip", "install", "-q", "django-tasks-db>=0.13"]
+    command = [str(venv_python), "-m", "pip", "install", "-q", "django-tasks-db>=0.13"]
     subprocess.run(command, check=True)
     done = subprocess.run(
-        [str(inside), "-W", "error", "-m", "tests.conformance.run"],
+        [str(venv_python), "-W", "error", "-m", "tests.conformance.run"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""The backends that are held against the contract."""
+"""The backends that the conformance tests compare."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from django.core.management import call_command
 from django.test import TransactionTestCase
 
-from django_jobqueue.testing.conformance import PROMISES, BackendConformance
 from tests.backend.test_conformance import TestOurBackend
+from tests.conformance.contract import PROMISES, BackendConformance
 
 
 class Immediate(BackendConformance, TransactionTestCase):
@@ -28,8 +28,7 @@ class Dummy(BackendConformance, TransactionTestCase):
 
 
 class TasksDb(BackendConformance, TransactionTestCase):
-    """Asked for all that a backend in a database could promise, but for retries,
-    which it does not have."""
+    """Tested for every promise except retries and crashes, which it does not make."""
 
     tasks_setting: ClassVar[dict[str, Any]] = {
         "BACKEND": "django_tasks_db.DatabaseBackend"

@@ -3,7 +3,7 @@
     python -m tests.conformance.run
 
 `make conformance` calls it, in a virtual environment with the newest Django found and
-the other backend. On SQLite, since none of them needs more for this.
+the other backend. On SQLite, which is enough for these tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import django
 from django.test.runner import DiscoverRunner
 from django.test.utils import setup_test_environment
 
-WORDS = {"passed": "✓", "failed": "✗", "skipped": "–"}
+SYMBOLS = {"passed": "✓", "failed": "✗", "skipped": "–"}
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
         os.environ |= {
             "DJANGO_SETTINGS_MODULE": "tests.conformance.settings",
             "JOBQUEUE_TEST_DATABASE": "sqlite",
-            # In a file: workers are threads and processes of their own.
+            # A file, because worker threads and processes open it too.
             "JOBQUEUE_TEST_DIRECTORY": folder,
         }
         django.setup()
@@ -65,12 +65,12 @@ def run(tests: type[unittest.TestCase]) -> dict[str, str]:
 
 
 def as_table(outcomes: dict[str, dict[str, str]]) -> str:
-    """Return one row for each test, one column for each backend."""
+    """Return a Markdown table with a row per test and a column per backend."""
     lines = [f"| | {' | '.join(outcomes)} |", f"|---|{':-:|' * len(outcomes)}"]
     for name in sorted({name for found in outcomes.values() for name in found}):
-        words = [WORDS[found.get(name, "skipped")] for found in outcomes.values()]
+        symbols = [SYMBOLS[found.get(name, "skipped")] for found in outcomes.values()]
         text = name.removeprefix("test_").replace("_", " ")
-        lines.append(f"| {text} | {' | '.join(words)} |")
+        lines.append(f"| {text} | {' | '.join(symbols)} |")
     return "\n".join(lines)
 
 

@@ -1,1 +1,1 @@
-"""What goes wrong around the queue, and what must hold all the same."""
+"""Faults injected into real workers, and the guarantees that must still hold."""

@@ -1,10 +1,10 @@
-"""Inject faults into real workers, and count what was lost or doubled.
+"""Inject faults into real workers, and count lost, doubled and miscounted jobs.
 
     python -m tests.faults [--minutes 55] [--seed N] [--only kill]
 
-`make faults` calls it. On PostgreSQL: the server of DATABASE_URL, else a temporary one,
-and there on databases of its own. Exits with 1 if anything was lost, done twice or
-miscounted.
+`make faults` calls it. It creates test databases on the PostgreSQL server of
+DATABASE_URL, else on a temporary server. Exits with 1 if anything was lost, done twice
+or miscounted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the databases, inject, and remove them."""
+    """Create the databases, inject faults, and drop the databases."""
     from django.test.utils import setup_databases, teardown_databases
 
     from .runner import run_faults

@@ -1,5 +1,7 @@
-"""An audit inside the database: every end and every progress that is accepted is held
-against the token of the job at that moment, however soon it is written over."""
+"""A trigger that compares every accepted result and progress with the job's token.
+
+It sees each write at the moment it happens, also one that is overwritten at once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-# The handlers of tests/testapp/ledgered.py put their fence into both.
+# The handlers of tests/testapp/ledger_jobs.py write their fence into both.
 BEGIN = """
     CREATE TABLE faults_late (
         job_id uuid NOT NULL,
@@ -52,9 +54,9 @@ READ = """
 
 @contextmanager
 def audit() -> Iterator[list[str]]:
-    """Give a list that holds, after the block, the late writes that were accepted.
+    """Yield a list; after the block it holds the late writes that were accepted.
 
-    On PostgreSQL; elsewhere nobody takes a job from a process that lives.
+    PostgreSQL only: on other databases no job is rescued from a living process.
     """
     accepted: list[str] = []
     if connection.vendor != "postgresql":

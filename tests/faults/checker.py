@@ -1,8 +1,8 @@
-"""The checker: what was enqueued, what the jobs' ledger says, and what the tables say.
+"""Compare the jobs that were enqueued with the ledger and the tables.
 
-Each job is held against three rules: it is not lost, nothing that is promised once
-happened twice, and its counters agree with its history. Called after every fault
-suite, in the tests and in `make faults`.
+Three rules for each job: it is not lost, what is promised once did not happen twice,
+and its counters agree with its history. Called after every round of faults, in the
+tests and in `make faults`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from uuid import UUID
 
 from django_jobqueue import DeadJob, Job, JobSpec
-from django_jobqueue.lifecycle.endings import clears_suspicion
 from django_jobqueue.models import Attempt
 from django_jobqueue.registry import get_handler
 from django_jobqueue.states import AttemptOutcome, JobStatus
+from django_jobqueue.storage.endings import clears_suspicion
 from tests.testapp.models import Effect
 
-from .ledger import Story, read_ledger
+from .ledger import JobRuns, read_ledger
 
-# Who ends an attempt over its head raises the token once more than the next claim.
+# Ended by another process, which raises the token; the next claim raises it again.
 ALWAYS_TAKEN = {AttemptOutcome.CRASHED, AttemptOutcome.LOST}
-# By the worker itself, or by the supervisor of a dead one.
+# Ended by the worker itself, or by the supervisor after the worker has died.
 SOMETIMES_TAKEN = {AttemptOutcome.RELEASED}
 COUNTED = {AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.TIMEOUT}
 ALONE = "this job and nothing else"
@@ -32,15 +32,15 @@ ALONE = "this job and nothing else"
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong, one line for each job and rule; empty lists are what we want."""
+    """The violations, one line for each job and rule; empty lists are a success."""
 
-    # Not there, not ended, or ended without having done its work.
+    # In no table, not ended, or ended without having done its work.
     lost: list[str] = field(default_factory=list)
-    # Done twice where once is promised, or by a claim that was not valid any more.
+    # Done twice where once is promised, or by a claim that was no longer valid.
     doubled: list[str] = field(default_factory=list)
-    # Attempts, crashes, losses and the rows of attempts that do not fit together.
+    # Attempts, crashes, losses and attempt rows that do not agree.
     miscounted: list[str] = field(default_factory=list)
-    # Whole runs beyond the first: allowed where nothing more is promised.
+    # Complete runs beyond the first: allowed where only at-least-once is promised.
     repeated: int = 0
 
     def extend(self, other: Findings) -> None:
@@ -65,7 +65,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """What a job survives, as the workers were told."""
+    """How many crashes and losses a job survives, as configured in the workers."""
 
     crashes: int
     lost: int
@@ -73,14 +73,14 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One job and everything that is known of it."""
+    """One job, with its rows and its lines of the ledger."""
 
     id: UUID
     job_type: str
     record: Job | DeadJob | None
     attempts: Sequence[Attempt]
-    story: Story
-    # The fences under which rows of effects were written.
+    runs: JobRuns
+    # The fences under which effect rows were written.
     effects: Sequence[int]
     budgets: Budgets
 
@@ -100,19 +100,19 @@ class Case:
 
 
 def check_jobs(specs: Iterable[JobSpec], ledger: Path, *, budgets: Budgets) -> Findings:
-    """Look at every job that was enqueued; nothing else may be in the tables."""
+    """Check every job that was enqueued."""
     findings = Findings()
     for case in _read_cases(specs, read_ledger(ledger), budgets):
         name = f"{case.job_type} {case.id}"
         findings.lost += [f"{name} {text}" for text in find_losses(case)]
         findings.doubled += [f"{name} {text}" for text in find_doubles(case)]
         findings.miscounted += [f"{name} {text}" for text in find_miscounts(case)]
-        findings.repeated += max(0, len(case.story.ends) - 1)
+        findings.repeated += max(0, len(case.runs.ends) - 1)
     return findings
 
 
 def _read_cases(
-    specs: Iterable[JobSpec], stories: dict[UUID, Story], budgets: Budgets
+    specs: Iterable[JobSpec], runs_by_job: dict[UUID, JobRuns], budgets: Budgets
 ) -> Iterator[Case]:
     records: dict[UUID, Job | DeadJob] = {job.pk: job for job in Job.objects.all()}
     records |= {dead.pk: dead for dead in DeadJob.objects.all()}
@@ -128,7 +128,7 @@ def _read_cases(
             job_type=spec.job_type,
             record=records.get(spec.id),
             attempts=attempts[spec.id],
-            story=stories.get(spec.id, Story()),
+            runs=runs_by_job.get(spec.id, JobRuns()),
             effects=effects[spec.id],
             budgets=budgets,
         )
@@ -144,7 +144,7 @@ def find_losses(case: Case) -> Iterator[str]:
             yield f"is dead ({record.reason}) although its budget was not used up"
     elif record.status != JobStatus.SUCCEEDED:
         yield f"is {record.status}, not succeeded"
-    elif record.lease_token not in case.story.ends:
+    elif record.lease_token not in case.runs.ends:
         yield "has succeeded without a whole run under its last claim"
     elif case.is_atomic and not case.effects:
         yield "has succeeded without its effect"
@@ -161,10 +161,10 @@ def _is_used_up(dead: DeadJob, case: Case) -> bool:
 
 
 def find_doubles(case: Case) -> Iterator[str]:
-    """Yield what happened twice, or late, where that is not allowed."""
-    record, story = case.record, case.story
-    if case.is_once and len(story.starts) > 1:
-        yield f"has one attempt and started {len(story.starts)} times"
+    """Yield what happened twice or too late, where that is not allowed."""
+    record, runs = case.record, case.runs
+    if case.is_once and len(runs.starts) > 1:
+        yield f"has one attempt and started {len(runs.starts)} times"
     if len(case.effects) > (1 if case.has_succeeded else 0):
         yield f"has {len(case.effects)} effects"
     if record is None or not case.has_succeeded:
@@ -173,8 +173,8 @@ def find_doubles(case: Case) -> Iterator[str]:
     token = record.lease_token
     if record.result != token:
         yield f"was ended by the claim {record.result}, and the last one is {token}"
-    if max(story.starts, default=0) > token:
-        yield f"was started by the claim {max(story.starts)} after its end by {token}"
+    if max(runs.starts, default=0) > token:
+        yield f"was started by the claim {max(runs.starts)} after its end by {token}"
     if any(fence != token for fence in case.effects):
         yield f"has the effect of the claim {case.effects}, and the last one is {token}"
     progress = record.progress
@@ -193,14 +193,14 @@ def find_miscounts(case: Case) -> Iterator[str]:
 
 
 def _check_tokens(case: Case, record: Job | DeadJob) -> Iterator[str]:
-    """Each claim left a row, and between two of them nobody else raised the token."""
+    """Check that each claim left a row, and that no token is unaccounted for."""
     token = 1
     for attempt in case.attempts:
         if attempt.lease_token != token:
             yield f"has an attempt under the claim {attempt.lease_token}, not {token}"
             return
         token = _find_next_token(attempt, case.attempts)
-    # The rows end with the last claim; a job that succeeds at once has none.
+    # The last row is of the last claim; a job that succeeds at once has no rows.
     last = token - 1 if case.attempts else 1
     if _is_ended(record) and record.lease_token != last:
         yield f"has the token {record.lease_token}, and its attempts say {last}"
@@ -220,14 +220,14 @@ def _is_ended(record: Job | DeadJob) -> bool:
 
 def _check_starts(case: Case, record: Job | DeadJob) -> Iterator[str]:
     known = {attempt.lease_token for attempt in case.attempts} or {record.lease_token}
-    for fence in sorted(set(case.story.starts) - known):
-        yield f"started under the claim {fence}, of which nothing is known"
+    for fence in sorted(set(case.runs.starts) - known):
+        yield f"started under the claim {fence}, which has no row"
     ran = {
         attempt.lease_token
         for attempt in case.attempts
         if attempt.outcome in {AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED}
     }
-    for fence in sorted(ran - set(case.story.starts)):
+    for fence in sorted(ran - set(case.runs.starts)):
         yield f"has an attempt under the claim {fence}, and never started"
 
 
@@ -238,7 +238,7 @@ def _check_numbers(case: Case, record: Job | DeadJob) -> Iterator[str]:
             yield f"has an attempt number {attempt.number}, which is {counted + 1}"
         counted += _counts(attempt)
     if isinstance(record, DeadJob):
-        # The attempt that brought the end is not given back, whatever it was.
+        # The attempt that ended the job is not given back, whatever its outcome.
         counted = case.attempts[-1].number if case.attempts else 0
     elif not case.attempts:
         counted = 1

@@ -1,4 +1,4 @@
-"""The scene of a fault, for the tests."""
+"""The fixture that gives a test its round of faults."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .scene import Scene
+    from .fault_round import FaultRound
 
 
 @pytest.fixture
-def scene(worker_env: dict[str, str], tmp_path: Path) -> Scene:
-    """Give a scene whose chance follows the seed that pytest-randomly prints."""
-    # Not before Django is set up, and this file is read long before.
-    from .scene import Scene
+def fault_round(worker_env: dict[str, str], tmp_path: Path) -> FaultRound:
+    """Return a round whose random choices follow the seed of pytest-randomly."""
+    # Imported here: pytest reads this file before Django is set up.
+    from .fault_round import FaultRound
 
-    return Scene(
+    return FaultRound(
         env=worker_env,
         folder=tmp_path,
         rng=random.Random(random.random()),

@@ -1,7 +1,7 @@
-"""The ledger that jobs write, read back: which claims of a job began, which ended.
+"""Read the ledger that jobs write: which claims of a job started, which ended.
 
-Written by tests/testapp/ledgered.py, one line in one write, so that a line is whole or
-not there however its process ended.
+tests/testapp/ledger_jobs.py writes each line in one write: a line is complete or
+missing, however its process ended.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from uuid import UUID
 
 
 @dataclass(slots=True)
-class Story:
-    """What one job did, by the fences of its claims, in the order it happened."""
+class JobRuns:
+    """The fences under which one job started and ended, in the order of the file."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
 
-def read_ledger(ledger: Path) -> dict[UUID, Story]:
-    """Return the story of each job that ever began."""
-    stories: dict[UUID, Story] = defaultdict(Story)
+def read_ledger(ledger: Path) -> dict[UUID, JobRuns]:
+    """Return the runs of each job that ever started."""
+    runs_by_job: dict[UUID, JobRuns] = defaultdict(JobRuns)
     for line in _read_lines(ledger):
-        word, id, fence = line.split()
-        story = stories[UUID(id)]
-        (story.starts if word == "start" else story.ends).append(int(fence))
-    return stories
+        event, id, fence = line.split()
+        runs = runs_by_job[UUID(id)]
+        (runs.starts if event == "start" else runs.ends).append(int(fence))
+    return runs_by_job
 
 
 def measure_ledger(ledger: Path) -> int:
-    """Return the bytes written so far: they grow as jobs begin and end."""
+    """Return the bytes written so far: the file grows as jobs start and end."""
     return ledger.stat().st_size if ledger.exists() else 0
 
 

@@ -1,9 +1,9 @@
-"""The points at which a process can be made to kill itself, and what sees to that.
+"""The points at which a test can make a worker process kill itself.
 
-A worker process that finds JOBQUEUE_TEST_CRASHES in its environment loads this as an
-app and wraps the functions named below. The variable names a folder: a file in it that
-bears the name of a point arms it, and the first process that passes the point takes the
-file away and dies of SIGKILL at that very place. Nothing of this is in the package.
+With JOBQUEUE_TEST_CRASHES in its environment, a worker process loads this module as an
+app and wraps the functions named below. The variable names a folder. A file in it with
+the name of a point arms that point. The first process that reaches the point removes
+the file and kills itself there with SIGKILL. The package contains none of this.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 from django.apps import AppConfig
 
 VARIABLE = "JOBQUEUE_TEST_CRASHES"
-# In place of a growing pause between short lives of a child: so that more faults fit.
+# Replaces the growing pause before a child is restarted, to fit in more faults.
 PAUSE = 0.25
-# In place of a minute between two looks for what is rare.
-RARE = 1.0
+# Replaces the minute between two runs of the rare maintenance steps.
+RARE_WORK_SECONDS = 1.0
 
 
 def is_job_thread() -> bool:
-    """Tell whether a handler is being run by this thread."""
-    from django_jobqueue.worker.attempt import current_claim
+    """Return whether this thread is running a handler."""
+    from django_jobqueue.worker.running.attempt import current_claim
 
     return current_claim.get() is not None
 
@@ -44,17 +44,17 @@ class Point:
     """A place in the code, before or after the call of a function."""
 
     name: str
-    # Which part of a job's life or of the worker; tests go part by part.
+    # The part of a job's life or of the worker; there is one test for each part.
     part: str
     # module:attribute
     before: str = ""
     after: str = ""
-    # What it takes to get there: see BAITS in crashes.py.
-    bait: str = "jobs"
-    only: Callable[[], bool] = lambda: True
-    # Whether an empty answer means that nothing was done.
+    # What makes a process reach the point: see WORKLOADS in crashes.py.
+    workload: str = "jobs"
+    condition: Callable[[], bool] = lambda: True
+    # Whether an empty result means that the function did nothing.
     needs_result: bool = False
-    # Which database has this place; "": all.
+    # The only database with this point; "": all have it.
     database: str = ""
 
     @property
@@ -67,9 +67,9 @@ class Point:
     def is_armed(self, folder: Path) -> bool:
         return (folder / self.name).exists()
 
-    def pass_by(self, folder: Path) -> None:
-        """Die here if the point is armed and nobody else dies of it."""
-        if not self.is_armed(folder) or not self.only():
+    def crash_if_armed(self, folder: Path) -> None:
+        """Kill this process if the point is armed and no other process was faster."""
+        if not self.is_armed(folder) or not self.condition():
             return
         try:
             (folder / self.name).unlink()
@@ -79,83 +79,79 @@ class Point:
 
 
 WORKER = "django_jobqueue.worker"
-CLAIM = f"{WORKER}.claimer:claim_jobs"
+CLAIM = f"{WORKER}.claiming.claimer:claim_jobs"
 READ_REPLY = "django_jobqueue.lifecycle.claim:_sort_claims"
-TAKE_JOBS = "django_jobqueue.lifecycle.claim:_take_jobs"
-HOLD = f"{WORKER}.held:HeldJobs.add"
-PROMOTE = f"{WORKER}.claimer:promote_jobs"
-RECONCILE = f"{WORKER}.claimer:read_owned_jobs"
-ENTER = f"{WORKER}.held:HeldJob._begin"
-EFFECT = "tests.testapp.ledgered:leave_effect"
-LEAVE = f"{WORKER}.held:HeldJob.leave"
-FINISH_OWN = f"{WORKER}.run:finish_in_transaction"
+TAKE_JOBS = "django_jobqueue.lifecycle.portable.claim:_take_jobs"
+HOLD = f"{WORKER}.running.in_flight:InFlightJobs.add"
+PROMOTE = f"{WORKER}.claiming.promoter:promote_jobs"
+CHECK_OWNERSHIP = f"{WORKER}.claiming.ownership_check:read_owned_jobs"
+ENTER = f"{WORKER}.running.in_flight:InFlightJob._begin"
+EFFECT = "tests.testapp.ledger_jobs:leave_effect"
+LEAVE = f"{WORKER}.running.in_flight:InFlightJob.leave"
+FINISH_OWN = f"{WORKER}.running.call:finish_in_transaction"
 COMMIT = "django.db.backends.base.base:BaseDatabaseWrapper.commit"
 HAND_OVER = f"{WORKER}.finisher:Finisher.put"
 FINISH = f"{WORKER}.finisher:finish_attempts"
-TELL = f"{WORKER}.finisher:Finisher._tell_done"
+TELL = f"{WORKER}.finisher:Finisher._report_done"
 PROGRESS = f"{WORKER}.finisher:write_progress"
-BEAT = f"{WORKER}.heart:beat_workers"
-SPAWN = f"{WORKER}.supervisor:Supervisor._start"
-SEE_DEATH = f"{WORKER}.supervisor:Supervisor._bury"
-WRITE_DEATH = f"{WORKER}.heart:finish_attempts"
+BEAT = f"{WORKER}.supervision.supervisor_db:beat_workers"
+SPAWN = f"{WORKER}.supervision.supervisor:Supervisor._start"
+SEE_DEATH = f"{WORKER}.supervision.supervisor:Supervisor._record_death"
+WRITE_DEATH = f"{WORKER}.supervision.supervisor_db:finish_attempts"
 RESCUE = f"{WORKER}.maintenance:rescue_jobs"
 PRUNE = f"{WORKER}.maintenance:prune_jobs"
+
+
+def _around(name: str, part: str, target: str, **values: Any) -> list[Point]:
+    """Return a point before the call of a function, and one after it."""
+    return [
+        Point(name=f"before-{name}", part=part, before=target, **values),
+        Point(name=f"after-{name}", part=part, after=target, **values),
+    ]
+
 
 POINTS = [
     Point(name="before-claim", part="claim", before=CLAIM),
     Point(name="in-claim", part="claim", after=TAKE_JOBS, database="sqlite"),
     Point(name="after-claim", part="claim", after=READ_REPLY, needs_result=True),
     Point(name="after-claim-reply", part="claim", after=CLAIM, needs_result=True),
-    Point(name="before-hold", part="claim", before=HOLD),
-    Point(name="after-hold", part="claim", after=HOLD),
-    Point(name="before-promote", part="claim", before=PROMOTE),
-    Point(name="after-promote", part="claim", after=PROMOTE, needs_result=True),
-    Point(name="before-reconcile", part="claim", before=RECONCILE),
-    Point(name="after-reconcile", part="claim", after=RECONCILE, needs_result=True),
-    Point(name="before-enter", part="run", before=ENTER),
-    Point(name="after-enter", part="run", after=ENTER),
-    Point(name="before-effect", part="run", before=EFFECT),
-    Point(name="after-effect", part="run", after=EFFECT),
-    Point(name="before-leave", part="run", before=LEAVE),
-    Point(name="after-leave", part="run", after=LEAVE),
-    Point(name="before-own-finish", part="run", before=FINISH_OWN),
-    Point(name="after-own-finish", part="run", after=FINISH_OWN),
-    Point(name="before-commit", part="run", before=COMMIT, only=is_job_thread),
-    Point(name="after-commit", part="run", after=COMMIT, only=is_job_thread),
+    *_around("in-flight", "claim", HOLD),
+    *_around("promote", "claim", PROMOTE, needs_result=True),
+    *_around("ownership-check", "claim", CHECK_OWNERSHIP, needs_result=True),
+    *_around("enter", "run", ENTER),
+    *_around("effect", "run", EFFECT),
+    *_around("leave", "run", LEAVE),
+    *_around("atomic-finish", "run", FINISH_OWN),
+    *_around("commit", "run", COMMIT, condition=is_job_thread),
     Point(name="after-hand-over", part="finish", after=HAND_OVER),
-    Point(name="before-progress", part="finish", before=PROGRESS),
-    Point(name="after-progress", part="finish", after=PROGRESS),
-    Point(name="before-finish", part="finish", before=FINISH),
-    Point(name="after-finish", part="finish", after=FINISH),
-    Point(name="before-tell", part="finish", before=TELL),
-    Point(name="after-tell", part="finish", after=TELL),
-    Point(name="before-beat", part="supervisor", before=BEAT),
-    Point(name="after-beat", part="supervisor", after=BEAT),
-    Point(name="after-spawn", part="supervisor", after=SPAWN, bait="death"),
-    Point(name="before-bury", part="supervisor", before=SEE_DEATH, bait="death"),
-    Point(name="before-death", part="supervisor", before=WRITE_DEATH, bait="death"),
-    Point(name="after-death", part="supervisor", after=WRITE_DEATH, bait="death"),
-    Point(name="before-rescue", part="supervisor", before=RESCUE, bait="silence"),
+    *_around("progress", "finish", PROGRESS),
+    *_around("finish", "finish", FINISH),
+    *_around("report", "finish", TELL),
+    *_around("heartbeat", "supervisor", BEAT),
+    Point(name="after-spawn", part="supervisor", after=SPAWN, workload="crashing job"),
     Point(
-        name="after-rescue",
+        name="after-child-exit",
         part="supervisor",
-        after=RESCUE,
-        bait="silence",
-        needs_result=True,
+        before=SEE_DEATH,
+        workload="crashing job",
     ),
-    Point(name="before-prune", part="supervisor", before=PRUNE, bait="old jobs"),
+    *_around("death-recorded", "supervisor", WRITE_DEATH, workload="crashing job"),
+    *_around(
+        "rescue", "supervisor", RESCUE, workload="silent worker", needs_result=True
+    ),
+    Point(name="before-prune", part="supervisor", before=PRUNE, workload="old jobs"),
     Point(
         name="before-prune-commit",
         part="supervisor",
         before=COMMIT,
-        bait="old jobs",
-        only=is_maintenance,
+        workload="old jobs",
+        condition=is_maintenance,
     ),
     Point(
         name="after-prune",
         part="supervisor",
         after=PRUNE,
-        bait="old jobs",
+        workload="old jobs",
         needs_result=True,
     ),
 ]
@@ -163,7 +159,7 @@ PARTS = list(dict.fromkeys(point.part for point in POINTS))
 
 
 def list_points(part: str, database: str) -> list[Point]:
-    """Return the points of one part that this database has."""
+    """Return the points of one part that exist on this database."""
     return [
         point
         for point in POINTS
@@ -171,46 +167,52 @@ def list_points(part: str, database: str) -> list[Point]:
     ]
 
 
-class FaultsConfig(AppConfig):
-    """Loaded by tests/settings.py where the variable is set."""
+class CrashPointsConfig(AppConfig):
+    """Loaded by tests/settings.py if the variable is set."""
 
     name = "tests.faults"
 
     def ready(self) -> None:
-        from django_jobqueue.worker import maintenance, seats
+        from django_jobqueue.worker import maintenance
+        from django_jobqueue.worker.supervision import process_pool
 
-        seats.LONGEST_PAUSE = PAUSE
-        maintenance.RARE = RARE
-        watch_points(Path(os.environ[VARIABLE]))
+        process_pool.LONGEST_PAUSE_SECONDS = PAUSE
+        maintenance.RARE_WORK_SECONDS = RARE_WORK_SECONDS
+        wrap_targets(Path(os.environ[VARIABLE]))
 
 
-def watch_points(folder: Path) -> None:
+def wrap_targets(folder: Path) -> None:
     """Wrap every function that a point names."""
     points: dict[str, list[Point]] = defaultdict(list)
     for point in POINTS:
         points[point.target].append(point)
     for target, of_target in points.items():
-        module, _, path = target.partition(":")
-        *owners, name = path.split(".")
-        owner = functools.reduce(getattr, owners, import_module(module))
-        setattr(owner, name, _watch(getattr(owner, name), of_target, folder))
+        owner, name = find_owner(target)
+        setattr(owner, name, _wrap(getattr(owner, name), of_target, folder))
 
 
-def _watch(
+def find_owner(target: str) -> tuple[Any, str]:
+    """Return the module or class of a target, and the name of the function in it."""
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    return functools.reduce(getattr, owners, import_module(module)), name
+
+
+def _wrap(
     function: Callable[..., Any], points: list[Point], folder: Path
 ) -> Callable[..., Any]:
-    """Die before a call that has something to do, or after one that has done it."""
+    """Crash before a call that has work to do, or after one that has done it."""
 
     @functools.wraps(function)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         has_work = not any(given == [] for given in args)
         for point in points:
             if point.before and has_work:
-                point.pass_by(folder)
+                point.crash_if_armed(folder)
         result = function(*args, **kwargs)
         for point in points:
             if point.after and has_work and (result or not point.needs_result):
-                point.pass_by(folder)
+                point.crash_if_armed(folder)
         return result
 
-    return watched
+    return wrapped

@@ -1,11 +1,11 @@
-"""The report of `make faults`: what was injected, and what became of the jobs."""
+"""The report of `make faults`: the faults injected and the findings, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .scene import Tally
+from .fault_round import RoundResult
 
 HEAD = (
     "fault",
@@ -31,22 +31,22 @@ class Line:
     lost: int = 0
     doubled: int = 0
     miscounted: int = 0
-    # Late writes that were tried, and refused.
+    # Late writes that were attempted and refused.
     refused: int = 0
-    # Rounds that could not be brought to their end.
+    # Rounds that could not be completed.
     broken: int = 0
     # Seconds of all rounds.
     seconds: float = 0.0
 
-    def add(self, tally: Tally) -> None:
-        findings = tally.findings
-        self.jobs += tally.jobs
-        self.injected += tally.injected
-        self.survived += 0 if findings else tally.injected
+    def add(self, result: RoundResult) -> None:
+        findings = result.findings
+        self.jobs += result.jobs
+        self.injected += result.injected
+        self.survived += 0 if findings else result.injected
         self.lost += len(findings.lost)
         self.doubled += len(findings.doubled)
         self.miscounted += len(findings.miscounted)
-        self.refused += tally.refused
+        self.refused += result.refused
 
     @property
     def has_failed(self) -> bool:

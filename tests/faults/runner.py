@@ -1,4 +1,4 @@
-"""The large dose: rounds of faults until the time is up. Started by __main__.py."""
+"""Run rounds of faults until the time is up. Called by __main__.py."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from django.db import connection
 
 from tests.processes import ROOT, make_worker_env
 
+from .fault_round import FaultRound
 from .injections import INJECTIONS, Injection
 from .report import Line, format_report
-from .scene import Scene
 
 
 def run_faults(*, minutes: float, seed: int, only: str) -> int:
-    """Inject for so long; print progress and the report; return the exit code."""
+    """Inject faults for `minutes`; print progress and report; return the exit code."""
     chosen = [each for each in INJECTIONS if only in each.name]
     if not chosen:
         names = ", ".join(each.name for each in INJECTIONS)
@@ -45,27 +45,27 @@ def _run_round(injection: Injection, line: Line, *, seed: str) -> None:
     call_command("flush", interactive=False, verbosity=0)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="jobqueue-faults-") as folder:
-        scene = Scene(
+        fault_round = FaultRound(
             env=make_worker_env(),
             folder=Path(folder),
             rng=random.Random(seed),
             database=os.environ["JOBQUEUE_TEST_DATABASE"],
         )
         try:
-            tally = injection.run(scene)
-        # A wait that did not come true: the others shall be tried all the same.
+            result = injection.run(fault_round)
+        # A wait timed out. The other injections still run.
         except AssertionError:
             traceback.print_exc()
             line.broken += 1
         else:
-            line.add(tally)
-            if tally.findings:
-                print(f"round {seed}\n{tally.findings}", flush=True)
+            line.add(result)
+            if result.findings:
+                print(f"round {seed}\n{result.findings}", flush=True)
     line.seconds += time.monotonic() - began
 
 
 def describe_run(seed: int, started: float) -> str:
-    """Say what a published number has to say: script, seed, database, commit."""
+    """Name what a published number must name: script, seed, database, commit."""
     connection.ensure_connection()
     raw: psycopg.Connection = connection.connection
     server = raw.info.parameter_status("server_version")

@@ -1,11 +1,10 @@
-"""SIGSTOP for two TTLs, then SIGCONT: whole groups of processes, or one of them."""
+"""SIGSTOP for two TTLs, then SIGCONT: a whole process group, or one process of it."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,105 +17,119 @@ from django.utils import timezone
 from django_jobqueue import Job, JobSpec
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from tests.processes import WorkerProcess, list_children
-from tests.testapp import ledgered
+from tests.testapp import ledger_jobs
 from tests.waiting import wait_until
 
 from .audit import audit
 from .checker import Findings
-from .crew import DRAINED, TTL, Crew
+from .fault_round import FaultRound, RoundResult, check, drain, enqueue
 from .ledger import read_ledger
-from .scene import Scene, Tally, check, drain, enqueue
+from .worker_group import DRAIN_SECONDS, TTL_SECONDS, WorkerGroup
 
-# Processes that stand still at the same time; the others have to do.
-TOGETHER = 2
+# How many are stopped at the same time; the others take over.
+STOPPED_AT_ONCE = 2
 
 
 @dataclass(slots=True, kw_only=True)
-class Halt:
-    """A process or a group that stands still, and what it held when it did."""
+class StoppedProcesses:
+    """A stopped process or process group, and its claims at that moment."""
 
-    pid: int
-    is_group: bool
+    pids: Sequence[int]
     stopped_at: datetime
     workers: Sequence[UUID] = ()
     # (job, lease token)
     claims: Sequence[tuple[UUID, int]] = ()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.send(signal.SIGCONT)
 
     def send(self, number: signal.Signals) -> None:
-        (os.killpg if self.is_group else os.kill)(self.pid, number)
+        for pid in self.pids:
+            # A resumed supervisor may have ended a child already.
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
-    def list_taken(self) -> list[UUID]:
-        """Return the jobs that others have taken over."""
+    def list_rescued(self) -> list[UUID]:
+        """Return the jobs that other workers have taken over."""
         tokens = dict(Job.objects.values_list("pk", "lease_token"))
         return [id for id, token in self.claims if tokens[id] > token]
 
 
-def stop_groups(scene: Scene, *, stops: int) -> Tally:
-    """Stop whole groups until others have taken over their jobs, and longer."""
-    ledger = scene.make_ledger()
+def stop_groups(fault_round: FaultRound, *, stops: int) -> RoundResult:
+    """Stop whole process groups for longer than their jobs take to be rescued."""
+    ledger = fault_round.make_ledger()
     specs: list[JobSpec] = []
     findings = Findings()
     refused = 0
-    with audit() as accepted, scene.gather(size=TOGETHER + 1) as crew:
-        crew.wait_until_started()
+    with (
+        audit() as accepted,
+        fault_round.start_workers(size=STOPPED_AT_ONCE + 1) as group,
+    ):
+        group.wait_until_started()
         for count in _split(stops):
-            # Some still run where they were taken over when the first place goes on.
-            specs += enqueue(make_jobs(scene.rng, ledger, 40, longest=2 * TTL))
-            halts = [
-                _halt_group(worker) for worker in scene.rng.sample(crew.workers, count)
+            # Some rescued jobs still run when the stopped group resumes.
+            specs += enqueue(
+                make_jobs(fault_round.rng, ledger, 40, longest=2 * TTL_SECONDS)
+            )
+            stopped_all = [
+                _stop_group(worker)
+                for worker in fault_round.rng.sample(group.workers, count)
             ]
-            _stand_still(halts, until_taken=True)
-            for halt in halts:
-                taken = halt.list_taken()
-                refused += len(taken)
-                halt.go_on()
-                _watch_return(halt, taken, crew, findings)
-        drain(crew, timeout=DRAINED)
-        found = check(specs, ledger, crew)
+            _wait_two_ttls(stopped_all, until_rescued=True)
+            for stopped in stopped_all:
+                rescued = stopped.list_rescued()
+                refused += len(rescued)
+                stopped.resume()
+                _check_late_writes(stopped, rescued, group, findings)
+        drain(group, timeout=DRAIN_SECONDS)
+        found = check(specs, ledger, group)
     findings.extend(found)
     findings.doubled += accepted
-    return Tally(jobs=len(specs), injected=stops, findings=findings, refused=refused)
+    return RoundResult(
+        jobs=len(specs), injected=stops, findings=findings, refused=refused
+    )
 
 
-def stop_unnoticed(scene: Scene, *, stops: int, groups: bool = False) -> Tally:
-    """Stop processes that nobody may take for dead: everything happens once.
+def stop_without_rescue(
+    fault_round: FaultRound, *, stops: int, groups: bool = False
+) -> RoundResult:
+    """Stop processes whose jobs must not be rescued: each job runs once.
 
-    One child, for which its supervisor goes on beating; on SQLite a whole group too,
-    since there a process that is still there is not rescued.
+    One child: its supervisor keeps beating for it. On SQLite also a whole group: there
+    the jobs of a process that still exists are not rescued.
     """
-    ledger = scene.make_ledger()
+    ledger = fault_round.make_ledger()
     specs: list[JobSpec] = []
-    with scene.gather() as crew:
-        crew.wait_until_started()
+    with fault_round.start_workers() as group:
+        group.wait_until_started()
         for count in _split(stops):
-            specs += enqueue(make_jobs(scene.rng, ledger, 40, longest=TTL / 2))
-            halts = _halt_some(crew, scene.rng, count, groups=groups)
-            _stand_still(halts, until_taken=False)
-            for halt in halts:
-                halt.go_on()
-        drain(crew, timeout=DRAINED)
-        findings = check(specs, ledger, crew)
-    for id, story in read_ledger(ledger).items():
-        if (len(story.starts), len(story.ends)) != (1, 1):
-            findings.doubled.append(f"{id} began {story.starts}, ended {story.ends}")
+            specs += enqueue(
+                make_jobs(fault_round.rng, ledger, 40, longest=TTL_SECONDS / 2)
+            )
+            stopped_all = _stop_some(group, fault_round.rng, count, groups=groups)
+            _wait_two_ttls(stopped_all, until_rescued=False)
+            for stopped in stopped_all:
+                stopped.resume()
+        drain(group, timeout=DRAIN_SECONDS)
+        findings = check(specs, ledger, group)
+    for id, runs in read_ledger(ledger).items():
+        if (len(runs.starts), len(runs.ends)) != (1, 1):
+            findings.doubled.append(f"{id} began {runs.starts}, ended {runs.ends}")
     for attempt in Attempt.objects.filter(outcome__in=["lost", "crashed"]):
         findings.miscounted.append(f"{attempt.job_id} was {attempt.outcome}")
-    return Tally(jobs=len(specs), injected=stops, findings=findings)
+    return RoundResult(jobs=len(specs), injected=stops, findings=findings)
 
 
 def make_jobs(
     rng: random.Random, ledger: Path, count: int, *, longest: float
 ) -> list[JobSpec]:
-    """Return jobs of every kind, half of them as long as the longest."""
+    """Return specs of every kind; half of the jobs run for `longest` seconds."""
     handlers = [
-        ledgered.toil,
-        ledgered.toil_async,
-        ledgered.toil_atomically,
-        ledgered.toil_aloud,
-        ledgered.toil_aloud,
+        ledger_jobs.work,
+        ledger_jobs.work_async,
+        ledger_jobs.work_atomically,
+        ledger_jobs.work_with_progress,
+        ledger_jobs.work_with_progress,
     ]
     return [
         rng.choice(handlers).spec(
@@ -127,77 +140,87 @@ def make_jobs(
 
 
 def _split(stops: int) -> list[int]:
-    whole, rest = divmod(stops, TOGETHER)
-    return [TOGETHER] * whole + [rest] * bool(rest)
+    whole, rest = divmod(stops, STOPPED_AT_ONCE)
+    return [STOPPED_AT_ONCE] * whole + [rest] * bool(rest)
 
 
-def _halt_some(
-    crew: Crew, rng: random.Random, count: int, *, groups: bool
-) -> list[Halt]:
+def _stop_some(
+    group: WorkerGroup, rng: random.Random, count: int, *, groups: bool
+) -> list[StoppedProcesses]:
     if groups:
-        return [_halt_group(rng.choice(crew.workers))]
-    busy = wait_until(lambda: _list_busy(crew.list_children(), count))
-    return [_halt(pid, [pid], is_group=False) for pid in rng.sample(busy, count)]
+        return [_stop_group(rng.choice(group.workers))]
+    busy = wait_until(lambda: _list_busy(group.list_children(), count))
+    return [_stop([pid]) for pid in rng.sample(busy, count)]
 
 
 def _list_busy(pids: Sequence[int], count: int) -> list[int]:
-    """Return the processes with running jobs, if there are enough of them."""
+    """Return the processes with running jobs, if there are at least `count`."""
     owners = Job.objects.filter(status="running").values("worker_id")
     rows = WorkerHeartbeat.objects.filter(pid__in=pids, pk__in=owners)
     busy = list(rows.values_list("pid", flat=True))
     return busy if len(busy) >= count else []
 
 
-def _halt_group(worker: WorkerProcess) -> Halt:
+def _stop_group(worker: WorkerProcess) -> StoppedProcesses:
     supervisor = worker.process.pid
-    # Both of its children have jobs: the busiest moment. On SQLite it may not come: who
-    # has a job that keeps the only lock often gets the next one too.
+    # Preferably both children have jobs. On SQLite that may never happen: the process
+    # whose job holds the only lock often gets the next job too.
     with suppress(AssertionError):
-        wait_until(lambda: _list_busy(list_children(supervisor), 2), timeout=TTL)
+        wait_until(
+            lambda: _list_busy(list_children(supervisor), 2), timeout=TTL_SECONDS
+        )
     wait_until(lambda: _list_busy(list_children(supervisor), 1))
-    return _halt(supervisor, list_children(supervisor), is_group=True)
+    return _stop([supervisor, *list_children(supervisor)])
 
 
-def _halt(pid: int, children: Sequence[int], *, is_group: bool) -> Halt:
-    halt = Halt(pid=pid, is_group=is_group, stopped_at=timezone.now())
-    halt.send(signal.SIGSTOP)
-    rows = WorkerHeartbeat.objects.filter(pid__in=children)
-    halt.workers = list(rows.values_list("pk", flat=True))
-    claims = Job.objects.filter(status="running", worker_id__in=halt.workers)
-    halt.claims = list(claims.values_list("pk", "lease_token"))
-    return halt
+def _stop(pids: Sequence[int]) -> StoppedProcesses:
+    stopped = StoppedProcesses(pids=pids, stopped_at=timezone.now())
+    stopped.send(signal.SIGSTOP)
+    rows = WorkerHeartbeat.objects.filter(pid__in=pids)
+    stopped.workers = list(rows.values_list("pk", flat=True))
+    claims = Job.objects.filter(status="running", worker_id__in=stopped.workers)
+    stopped.claims = list(claims.values_list("pk", "lease_token"))
+    return stopped
 
 
-def _stand_still(halts: Sequence[Halt], *, until_taken: bool) -> None:
-    """Let two TTLs pass; then wait until nothing is left to those that stand still.
+def _wait_two_ttls(
+    stopped_all: Sequence[StoppedProcesses], *, until_rescued: bool
+) -> None:
+    """Wait for two TTLs; then, if asked, until the stopped workers own no job.
 
-    A job whose end was on its way when the process stopped may be locked: nobody takes
-    it, and it ends when the process goes on.
+    A job whose end was being written when its process stopped may be locked. It is not
+    rescued, and ends when the process resumes.
     """
-    time.sleep(2 * TTL)
-    workers = [id for halt in halts for id in halt.workers]
-    if until_taken:
+    # By the clock: on SQLite a stopped process may hold the write lock, and then no
+    # worker can send a heartbeat.
+    later = stopped_all[-1].stopped_at + timedelta(seconds=2 * TTL_SECONDS)
+    wait_until(lambda: timezone.now() >= later)
+    workers = [id for stopped in stopped_all for id in stopped.workers]
+    if until_rescued:
         with suppress(AssertionError):
             wait_until(
                 lambda: not Job.objects.filter(worker_id__in=workers).exists(),
-                timeout=TTL,
+                timeout=TTL_SECONDS,
             )
 
 
-def _watch_return(
-    halt: Halt, taken: Sequence[UUID], crew: Crew, findings: Findings
+def _check_late_writes(
+    stopped: StoppedProcesses,
+    rescued: Sequence[UUID],
+    group: WorkerGroup,
+    findings: Findings,
 ) -> None:
-    """See that what comes back late is not heard: its beat, its ends, its progress."""
-    if not taken:
-        findings.lost.append("nobody took over the jobs of a group that stood still")
-    rows = WorkerHeartbeat.objects.filter(pk__in=halt.workers)
-    back = halt.stopped_at + timedelta(seconds=2 * TTL)
+    """Check that the late heartbeat, ends and progress of a worker have no effect."""
+    if not rescued:
+        findings.lost.append("no worker took over the jobs of a stopped group")
+    rows = WorkerHeartbeat.objects.filter(pk__in=stopped.workers)
+    back = stopped.stopped_at + timedelta(seconds=2 * TTL_SECONDS)
     wait_until(lambda: not rows.filter(last_seen_at__lt=back).exists())
     for row in rows.filter(beating_since__lt=back):
-        findings.doubled.append(f"the worker {row.pk} seems never to have been away")
-    for id in taken:
+        findings.doubled.append(f"the gap of the worker {row.pk} is not recorded")
+    for id in rescued:
         try:
-            wait_until(lambda id=id: _is_refused(crew.read_log(), id))
+            wait_until(lambda id=id: _is_refused(group.read_log(), id))
         except AssertionError:
             findings.doubled.append(f"no late write of the job {id} was refused")
 

@@ -1,4 +1,4 @@
-"""The checker itself: it is silent about a right history, and finds each wrong one."""
+"""The checker accepts correct histories and finds each kind of wrong one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_jobqueue import DeadJob, Job
 from django_jobqueue.models import Attempt
 from django_jobqueue.models.record import make_id
 from tests.factories import make_dead_job, make_job
-from tests.testapp import ledgered
+from tests.testapp import ledger_jobs
 from tests.testapp.dangerous import write_line
 from tests.testapp.models import Effect
 
@@ -24,15 +24,15 @@ from .checker import (
     find_losses,
     find_miscounts,
 )
-from .ledger import Story
+from .ledger import JobRuns
 
 BUDGETS = Budgets(crashes=3, lost=10)
-TOGETHER = "this job"
-# Of one job: lost, given back by a supervisor, crashed twice, failed, succeeded.
+BESIDE_OTHERS = "this job"
+# One job: lost, released by a supervisor, crashed twice, failed, succeeded.
 HISTORY = [
     (1, 1, "lost", ""),
     (3, 1, "released", ""),
-    (5, 1, "crashed", TOGETHER),
+    (5, 1, "crashed", BESIDE_OTHERS),
     (7, 1, "crashed", ALONE),
     (9, 2, "failed", ""),
     (10, 3, "succeeded", ""),
@@ -43,7 +43,7 @@ COUNTERS = {"attempts": 3, "crashes": 0, "lost": 1, "isolate": False}
 def make_case(
     record: Job | DeadJob | None,
     *,
-    job_type: str = "testapp.toil",
+    job_type: str = "testapp.work",
     attempts: list[tuple[int, int, str, str]] | None = None,
     starts: list[int] | None = None,
     ends: list[int] | None = None,
@@ -57,7 +57,7 @@ def make_case(
             Attempt(lease_token=token, number=number, outcome=outcome, message=message)
             for token, number, outcome, message in attempts or []
         ],
-        story=Story(starts or [], ends or []),
+        runs=JobRuns(starts or [], ends or []),
         effects=effects or [],
         budgets=BUDGETS,
     )
@@ -81,15 +81,15 @@ def find_all(case: Case) -> list[str]:
     return [*find_losses(case), *find_doubles(case), *find_miscounts(case)]
 
 
-def test_nothing_is_wrong_with_a_success_at_once() -> None:
+def test_success_at_once_is_correct() -> None:
     assert find_all(make_case(make_success(), starts=[1], ends=[1])) == []
 
 
-def test_nothing_is_wrong_with_a_long_history_that_was_counted_right() -> None:
+def test_long_history_with_right_counters_is_correct() -> None:
     job = make_success(token=10, **COUNTERS, progress={"note": "10"})
     case = make_case(
         job,
-        job_type="testapp.toil_atomically",
+        job_type="testapp.work_atomically",
         attempts=HISTORY,
         starts=[1, 5, 7, 9, 10],
         ends=[5, 10],
@@ -98,12 +98,12 @@ def test_nothing_is_wrong_with_a_long_history_that_was_counted_right() -> None:
     assert find_all(case) == []
 
 
-def test_nothing_is_wrong_with_a_death_whose_budget_was_used_up() -> None:
-    attempts = [(token, 1, "crashed", TOGETHER) for token in (1, 3, 5)]
+def test_death_after_its_budget_was_used_up_is_correct() -> None:
+    attempts = [(token, 1, "crashed", BESIDE_OTHERS) for token in (1, 3, 5)]
     dead = make_death(crashes=3, lease_token=6)
     assert find_all(make_case(dead, attempts=attempts, starts=[1, 3])) == []
     once = make_case(
-        make_death(), job_type="testapp.toil_once", attempts=attempts[:1], starts=[1]
+        make_death(), job_type="testapp.work_once", attempts=attempts[:1], starts=[1]
     )
     assert find_all(once) == []
 
@@ -116,7 +116,7 @@ def test_nothing_is_wrong_with_a_death_whose_budget_was_used_up() -> None:
         (make_case(make_success(), starts=[1]), "without a whole run"),
         (make_case(make_success(token=3), ends=[1]), "without a whole run"),
         (
-            make_case(make_success(), job_type="testapp.toil_atomically", ends=[1]),
+            make_case(make_success(), job_type="testapp.work_atomically", ends=[1]),
             "without its effect",
         ),
         (make_case(make_death(crashes=2)), "budget was not used up"),
@@ -142,7 +142,7 @@ def test_loss_is_found(case: Case, text: str) -> None:
             "the progress of the claim 1",
         ),
         (
-            make_case(make_death(), job_type="testapp.toil_once", starts=[1, 3]),
+            make_case(make_death(), job_type="testapp.work_once", starts=[1, 3]),
             "started 2 times",
         ),
     ],
@@ -177,7 +177,7 @@ def test_miscount_is_found(
     assert any(text in line for line in found), found
 
 
-def test_start_that_nobody_knows_of_is_found() -> None:
+def test_start_without_a_row_is_found() -> None:
     [found] = find_miscounts(make_case(make_success(), starts=[1, 4], ends=[1]))
     assert "started under the claim 4" in found
 
@@ -190,11 +190,11 @@ def test_run_without_a_start_is_found() -> None:
 
 
 @pytest.mark.django_db
-def test_jobs_are_held_against_their_ledger(tmp_path: Path) -> None:
+def test_jobs_are_compared_with_their_ledger(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    atomic = ledgered.toil_atomically.spec(ledger=str(ledger))
-    gone = ledgered.toil.spec(ledger=str(ledger))
-    once = ledgered.toil_once.spec(ledger=str(ledger))
+    atomic = ledger_jobs.work_atomically.spec(ledger=str(ledger))
+    gone = ledger_jobs.work.spec(ledger=str(ledger))
+    once = ledger_jobs.work_once.spec(ledger=str(ledger))
     make_job(id=atomic.id, job_type=atomic.job_type, succeeded=True, result=1)
     counters = {"attempts": 1, "lease_token": 2, "lost": 1}
     make_dead_job(id=once.id, job_type=once.job_type, reason="lost", **counters)
@@ -206,6 +206,6 @@ def test_jobs_are_held_against_their_ledger(tmp_path: Path) -> None:
 
     findings = check_jobs([atomic, gone, once], ledger, budgets=BUDGETS)
 
-    assert findings.lost == [f"testapp.toil {gone.id} is in no table"]
-    assert findings.doubled == [f"testapp.toil_atomically {atomic.id} has 2 effects"]
+    assert findings.lost == [f"testapp.work {gone.id} is in no table"]
+    assert findings.doubled == [f"testapp.work_atomically {atomic.id} has 2 effects"]
     assert findings.miscounted == []

@@ -1,9 +1,10 @@
-"""Atomic jobs whose COMMIT breaks, or who raise when it is over."""
+"""Atomic jobs whose COMMIT breaks, or that raise after it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,17 +16,17 @@ from django.db import OperationalError, connection, transaction
 
 from django_jobqueue import DeadJob, Job, JobContext, JobTimeout, job
 from django_jobqueue.exceptions import JobCancelled
-from django_jobqueue.lifecycle import settle
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.finish import FinishReport, finish_attempts
 from django_jobqueue.models import Attempt
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import GivenBack, Retried, Succeeded
-from django_jobqueue.worker import run as run_module
-from django_jobqueue.worker.attempt import run_attempt
-from django_jobqueue.worker.bench import Bench
-from django_jobqueue.worker.held import HeldJob
+from django_jobqueue.storage import commit_check
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.worker.running import call as run_module
+from django_jobqueue.worker.running.attempt import run_attempt
+from django_jobqueue.worker.running.attempt_env import AttemptEnv
+from django_jobqueue.worker.running.in_flight import InFlightJob
 from tests.lifecycle.claiming import WORKER, claim_one
 from tests.processes import WorkerProcess
 from tests.proxy import CuttingProxy
@@ -39,9 +40,9 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 
-# How PostgreSQL spells it in a request and in its reply.
+# The text of a COMMIT in a request and in its reply.
 COMMIT = b"COMMIT\0"
-# Prune commits too: only what an atomic job of these tests did is to be cut.
+# Prune commits too: cut only transactions that wrote an effect.
 EFFECT = b"testapp_effect"
 
 hooks: list[Callable[[], Any]] = []
@@ -73,15 +74,15 @@ def _no_hooks() -> None:
 
 
 @pytest.fixture
-def held() -> HeldJob:
-    """The claim of one job of leave_effect()."""
+def in_flight() -> InFlightJob:
+    """Return the claim of one job of leave_effect()."""
     leave_effect.enqueue()
-    return HeldJob(claim_one(Database(alias="default")))
+    return InFlightJob(claim_one(Database(alias="default")))
 
 
 @pytest.fixture
 def proxy(transactional_db: None) -> Iterator[CuttingProxy]:
-    """Stands between this thread and the database."""
+    """Put a proxy between this thread and the database."""
     server = {key: connection.settings_dict[key] for key in ("HOST", "PORT")}
     with CuttingProxy(server["HOST"], int(server["PORT"])) as between:
         connection.close()
@@ -91,15 +92,15 @@ def proxy(transactional_db: None) -> Iterator[CuttingProxy]:
         connection.settings_dict |= server
 
 
-def run(held: HeldJob) -> Ending:
+def run(in_flight: InFlightJob) -> Ending:
     """Run one attempt in this thread, as a worker's thread would."""
-    bench = Bench(
+    env = AttemptEnv(
         options=get_options(),
         worker_id=WORKER,
         report_progress=lambda claim, progress: None,
         report_started=lambda claim: None,
     )
-    return run_attempt(held, bench)
+    return run_attempt(in_flight, env)
 
 
 def finish(ending: Ending) -> FinishReport:
@@ -107,93 +108,93 @@ def finish(ending: Ending) -> FinishReport:
     return finish_attempts(database, [ending], worker_id=WORKER, options=get_options())
 
 
-def find_state(held: HeldJob) -> tuple[str, int, int]:
+def find_state(in_flight: InFlightJob) -> tuple[str, int, int]:
     """Return the job's status, its attempts, and how many effects it has left."""
-    found = Job.objects.get(pk=held.claim.id)
+    found = Job.objects.get(pk=in_flight.claim.id)
     effects = Effect.objects.filter(job_id=found.pk).count()
     return found.status, found.attempts, effects
 
 
-# --- the connection breaks
+# The connection breaks.
 
 
 @pytest.mark.postgresql
 def test_a_commit_whose_reply_is_lost_is_a_success(
-    held: HeldJob, proxy: CuttingProxy, caplog: pytest.LogCaptureFixture
+    in_flight: InFlightJob, proxy: CuttingProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.cut_replies(COMMIT, after=EFFECT)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert proxy.cuts == 1
     assert (type(ending.outcome), ending.is_written) == (Succeeded, True)
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
     assert "commit found" in caplog.text
 
 
 @pytest.mark.postgresql
 def test_a_commit_that_never_arrives_gives_the_attempt_back(
-    held: HeldJob, proxy: CuttingProxy
+    in_flight: InFlightJob, proxy: CuttingProxy
 ) -> None:
     proxy.cut_requests(COMMIT, after=EFFECT)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert proxy.cuts == 1
     assert isinstance(ending.outcome, GivenBack)
     assert (ending.outcome.is_trouble, ending.is_written) == (True, False)
-    assert find_state(held) == ("running", 1, 0)
+    assert find_state(in_flight) == ("running", 1, 0)
     assert len(finish(ending).done) == 1
-    assert find_state(held) == ("scheduled", 0, 0)
+    assert find_state(in_flight) == ("scheduled", 0, 0)
 
 
 @pytest.mark.postgresql
-def test_a_lost_reply_is_settled_when_the_database_is_back(
-    held: HeldJob, proxy: CuttingProxy
+def test_a_commit_without_a_reply_is_checked_when_the_database_is_back(
+    in_flight: InFlightJob, proxy: CuttingProxy
 ) -> None:
     proxy.cut_replies(COMMIT, after=EFFECT, then_refuse=5)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert (type(ending.outcome), ending.is_written) == (Succeeded, True)
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
 @pytest.mark.postgresql
-def test_where_the_database_stays_away_finish_finds_the_commit(
-    held: HeldJob, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+def test_finish_finds_the_commit_if_the_check_gave_up(
+    in_flight: InFlightJob, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = partial(settle.settle_commit, patience=timedelta())
-    monkeypatch.setattr(run_module, "settle_commit", impatient)
+    check_once = partial(commit_check.check_commit, retry_for=timedelta())
+    monkeypatch.setattr(run_module, "check_commit", check_once)
     proxy.cut_replies(COMMIT, after=EFFECT, then_refuse=2)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert isinstance(ending.outcome, GivenBack)
     report = finish(ending)
     assert [type(done.outcome) for done in report.done] == [Succeeded]
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
 @pytest.mark.postgresql
-def test_a_job_that_was_taken_away_meanwhile_is_lost(
-    held: HeldJob, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_was_rescued_meanwhile_has_lost_its_lease(
+    in_flight: InFlightJob, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rescue(seconds: float) -> None:
         Job.objects.filter(lease_token=1).update(lease_token=3, worker_id=uuid4())
 
-    monkeypatch.setattr(settle.time, "sleep", rescue)
+    monkeypatch.setattr(commit_check.time, "sleep", rescue)
     proxy.cut_requests(COMMIT, after=EFFECT, then_refuse=2)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert isinstance(ending.outcome, Retried)
     assert ending.outcome.failure.exception_class.endswith("LeaseLost")
-    assert [lost.claim for lost in finish(ending).lost] == [held.claim]
-    assert find_state(held) == ("running", 1, 0)
+    assert [lost.claim for lost in finish(ending).lost] == [in_flight.claim]
+    assert find_state(in_flight) == ("running", 1, 0)
 
 
-# --- the server refuses the commit
+# The server refuses the commit.
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def colliding_commits(transactional_db: None) -> Iterator[None]:
         cursor.execute("DROP FUNCTION collide CASCADE; DROP SEQUENCE collisions")
 
 
-# A sequence goes on over rollbacks.
+# A sequence is not rolled back.
 COLLIDE = """
     CREATE SEQUENCE collisions;
     CREATE FUNCTION collide() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -223,62 +224,62 @@ COLLIDE = """
 
 @pytest.mark.postgresql
 @pytest.mark.usefixtures("colliding_commits")
-def test_a_commit_that_collides_runs_again_at_once(held: HeldJob) -> None:
-    ending = run(held)
+def test_a_commit_that_collides_runs_again_at_once(in_flight: InFlightJob) -> None:
+    ending = run(in_flight)
 
     assert (ending.outcome, ending.is_written) == (Succeeded("3"), True)
     assert runs == [1, 1, 1]
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
 @pytest.mark.postgresql
 @pytest.mark.usefixtures("colliding_commits")
 def test_all_runs_of_one_attempt_share_its_timeout(
-    held: HeldJob, monkeypatch: pytest.MonkeyPatch
+    in_flight: InFlightJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeouts: list[float] = []
-    enter = HeldJob.enter
+    enter = InFlightJob.enter
 
-    def note_and_enter(self: HeldJob, *, timeout: float, most: int) -> None:
+    def note_and_enter(self: InFlightJob, *, timeout: float, most: int) -> None:
         timeouts.append(timeout)
         enter(self, timeout=timeout, most=most)
 
-    monkeypatch.setattr(HeldJob, "enter", note_and_enter)
+    monkeypatch.setattr(InFlightJob, "enter", note_and_enter)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert 900 >= timeouts[0] > timeouts[1] > timeouts[2] > 900 - ending.ran
 
 
-# --- hooks
+# Hooks of on_commit().
 
 
 def test_a_hook_that_raises_does_not_fail_the_job(
-    held: HeldJob, caplog: pytest.LogCaptureFixture
+    in_flight: InFlightJob, caplog: pytest.LogCaptureFixture
 ) -> None:
     hooks.append(lambda: {}["no such key"])
     hooks.append(lambda: runs.append(0))
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert (type(ending.outcome), ending.is_written) == (Succeeded, True)
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
     [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert str(held.claim.id) in record.getMessage()
+    assert str(in_flight.claim.id) in record.getMessage()
     assert record.exc_info is not None
     assert record.exc_info[0] is KeyError
-    # As Django does it: the hooks after that one do not run.
+    # Django's rule: the hooks after that one do not run.
     assert runs == [1]
 
 
-def test_a_hook_that_meets_a_collision_of_its_own_does_not_run_the_job_again(
-    held: HeldJob,
+def test_a_serialization_failure_in_a_hook_does_not_run_the_job_again(
+    in_flight: InFlightJob,
 ) -> None:
     hooks.append(collide)
 
-    assert type(run(held).outcome) is Succeeded
+    assert type(run(in_flight).outcome) is Succeeded
     assert runs == [1]
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
 def collide() -> None:
@@ -287,82 +288,89 @@ def collide() -> None:
     raise OperationalError("could not serialize access") from cause
 
 
-def test_a_hook_that_exits_python_does_not_fail_the_job(held: HeldJob) -> None:
+def test_a_hook_that_exits_python_does_not_fail_the_job(in_flight: InFlightJob) -> None:
     hooks.append(lambda: exit(3))
 
-    assert type(run(held).outcome) is Succeeded
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert type(run(in_flight).outcome) is Succeeded
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
-def test_a_rollback_that_nobody_told_of_is_no_success() -> None:
-    """Django rolls back in silence once somebody has asked it to."""
+def test_a_silent_rollback_is_no_success() -> None:
+    """Django rolls back without an error after set_rollback(True)."""
     hooks_elsewhere.append(lambda: transaction.set_rollback(True, using="default"))
     leave_effects.enqueue()
-    held = HeldJob(claim_one(Database(alias="default")))
+    in_flight = InFlightJob(claim_one(Database(alias="default")))
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert (type(ending.outcome), ending.is_written) == (Retried, False)
     assert Job.objects.get().status == "running"
     assert Effect.objects.count() == 0
-    # At least once: that one had committed before.
+    # At least once: that database had committed before.
     assert Effect.objects.using("business").count() == 1
 
 
-# --- interruptions
+# Interrupts.
+
+
+def interrupt(in_flight: InFlightJob, cause: type[JobTimeout]) -> None:
+    """Interrupt the attempt from another thread, as a worker does, and wait for it."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(in_flight.interrupt, cause)
+        wait_until(lambda: executor.submit(in_flight.deliver).result(30), pause=0.001)
 
 
 @pytest.mark.parametrize("cause", [JobTimeout, JobCancelled])
 def test_a_hook_that_is_interrupted_does_not_fail_the_job(
-    held: HeldJob, cause: type[JobTimeout]
+    in_flight: InFlightJob, cause: type[JobTimeout]
 ) -> None:
-    hooks.append(lambda: held.interrupt(cause))
+    hooks.append(lambda: interrupt(in_flight, cause))
 
-    assert type(run(held).outcome) is Succeeded
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert type(run(in_flight).outcome) is Succeeded
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
 @pytest.mark.parametrize("cause", [JobTimeout, JobCancelled])
-def test_an_interruption_after_the_commit_comes_too_late(
-    held: HeldJob, monkeypatch: pytest.MonkeyPatch, cause: type[JobTimeout]
+def test_an_interrupt_after_the_commit_is_too_late(
+    in_flight: InFlightJob, monkeypatch: pytest.MonkeyPatch, cause: type[JobTimeout]
 ) -> None:
     def commit_and_interrupt() -> None:
         monkeypatch.undo()
         connection._commit()
-        held.interrupt(cause)
+        interrupt(in_flight, cause)
 
     monkeypatch.setattr(connection, "_commit", commit_and_interrupt)
 
-    ending = run(held)
+    ending = run(in_flight)
 
-    assert held.interruption is cause
+    assert in_flight.interruption is cause
     assert (type(ending.outcome), ending.is_written) == (Succeeded, True)
-    assert find_state(held) == ("succeeded", 1, 1)
+    assert find_state(in_flight) == ("succeeded", 1, 1)
 
 
-# SQLite commits in spite of it: Python's module does, where Django ends the block.
+# Not on SQLite: there Python's module commits anyway when Django ends the block.
 @pytest.mark.postgresql
-def test_an_interruption_before_the_commit_rolls_back(
-    held: HeldJob, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupt_before_the_commit_rolls_back(
+    in_flight: InFlightJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt() -> None:
+    def interrupt_instead() -> None:
         monkeypatch.undo()
-        held.interrupt(JobTimeout)
+        interrupt(in_flight, JobTimeout)
 
-    monkeypatch.setattr(connection, "_commit", interrupt)
+    monkeypatch.setattr(connection, "_commit", interrupt_instead)
 
-    ending = run(held)
+    ending = run(in_flight)
 
     assert isinstance(ending.outcome, Retried)
     assert (ending.outcome.label, ending.is_written) == ("timeout", False)
-    assert find_state(held) == ("running", 1, 0)
+    assert find_state(in_flight) == ("running", 1, 0)
 
 
-# --- many of them, in a real worker
+# Many of them, in a real worker.
 
 
 def count_effects() -> dict[str, int]:
-    """Return what many atomic jobs have left: effects, jobs of theirs, successes."""
+    """Count what atomic jobs have left: effects, enqueued jobs, successes."""
     atomic = Job.objects.filter(job_type=jobs.leave_effect_atomically.name)
     return {
         "effects": Effect.objects.count(),
@@ -376,7 +384,7 @@ def count_effects() -> dict[str, int]:
 def proxied_env(
     worker_env: dict[str, str], transactional_db: None
 ) -> Iterator[tuple[CuttingProxy, dict[str, str]]]:
-    """A proxy, and the environment of workers that go through it."""
+    """Yield a proxy, and the environment of workers that connect through it."""
     database = settings.DATABASES["default"]
     with CuttingProxy(database["HOST"], int(database["PORT"])) as proxy:
         url = f"postgres://{database['USER']}@127.0.0.1:{proxy.port}/postgres"
@@ -390,7 +398,7 @@ def test_twenty_broken_commits_neither_lose_nor_double_anything(
     proxy, env = proxied_env
     proxy.cut_replies(COMMIT, after=EFFECT, times=10, spare=3)
     proxy.cut_requests(COMMIT, after=EFFECT, times=10, spare=4)
-    # One attempt each: one that is lost on the way would be a dead job.
+    # One attempt each: an attempt that is lost would make a dead job.
     once = jobs.leave_effect_atomically.using(max_attempts=1)
     Job.objects.enqueue_many(once.spec(name="once") for _ in range(150))
     with WorkerProcess(env, "--concurrency", "4") as worker:
@@ -414,7 +422,7 @@ def test_twenty_claims_in_a_row_without_a_reply_neither_lose_nor_double_anything
     proxy.cut_replies(b"cut me here", times=20)
     once = jobs.leave_effect_atomically.using(max_attempts=1)
     Job.objects.enqueue_many(once.spec(name="cut me here") for _ in range(150))
-    # Four share the losses, since each waits longer after each.
+    # Four workers share the losses: each waits longer after each loss.
     workers = [WorkerProcess(env, "--concurrency", "4") for _ in range(4)]
     with workers[0], workers[1], workers[2], workers[3]:
         wait_until(lambda: count_effects()["succeeded"] == 150, timeout=120)

@@ -1,5 +1,7 @@
-"""Connections that end at the wrong moment: nothing is lost, nothing is doubled where
-that was promised, and no worker ends because of it."""
+"""Connections that end at the wrong moment.
+
+Nothing is lost, nothing is doubled where once is promised, and no worker exits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,7 @@ from django_jobqueue.models import WorkerHeartbeat
 from tests.postgres import PostgresServer
 from tests.processes import WorkerProcess
 from tests.proxy import CuttingProxy
-from tests.testapp import jobs, lingering
+from tests.testapp import jobs, leftover_jobs
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
 
@@ -41,14 +42,14 @@ CUTS = 20
 
 
 class Ledger:
-    """What was enqueued, and what has to be true of it in the end."""
+    """The jobs that were enqueued, and the checks of their ends."""
 
     def __init__(self) -> None:
         self.ids: set[UUID] = set()
         self.atomic: set[UUID] = set()
 
     def enqueue(self, count: int, *, name: str) -> None:
-        """Enqueue so many jobs of each kind: sync, async and atomic."""
+        """Enqueue `count` jobs of each kind: sync, async and atomic."""
         specs: list[JobSpec] = []
         for _ in range(count):
             atomic = jobs.leave_effect_atomically.spec(name=name)
@@ -64,7 +65,7 @@ class Ledger:
         return Job.objects.filter(status="succeeded").exclude(queue="follow-up").count()
 
     def wait_until_done(self) -> None:
-        """Wait for the end of all, and of the jobs that atomic ones have enqueued."""
+        """Wait until all have ended, and the jobs that atomic ones have enqueued."""
         total = len(self.ids) + len(self.atomic)
         wait_until(
             lambda: (
@@ -76,7 +77,7 @@ class Ledger:
         )
 
     def check(self, *, is_each_once: bool = False) -> None:
-        """Nothing lost, nothing stuck, nobody charged; atomic effects exactly once."""
+        """Assert that all succeeded in one attempt, atomic effects exactly once."""
         assert not DeadJob.objects.exists()
         ours = Job.objects.exclude(queue="follow-up")
         assert set(ours.values_list("pk", flat=True)) == self.ids
@@ -93,11 +94,13 @@ class Ledger:
 def test_broken_connection_of_async_jobs_is_replaced_at_once(worker_env: Env) -> None:
     with WorkerProcess(worker_env, JOBQUEUE_TEST_CONN_MAX_AGE="None") as worker:
         worker.wait_until_started()
-        backend = lingering.tell_backend_async.enqueue().wait(timeout=20).result
+        backend = (
+            leftover_jobs.return_backend_pid_async.enqueue().wait(timeout=20).result
+        )
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [backend])
-        # The first one finds out, and its next try has a connection that works.
-        job = lingering.tell_backend_async.enqueue().wait(timeout=20)
+        # The first run fails, and the next one has a connection that works.
+        job = leftover_jobs.return_backend_pid_async.enqueue().wait(timeout=20)
         assert (job.attempts, job.given_back) == (1, 1)
         assert job.result != backend
         assert worker.stop() == 0
@@ -108,20 +111,20 @@ def read_pids() -> set[int]:
 
 
 def assert_same_processes(worker: WorkerProcess, pids: set[int]) -> None:
-    """The supervisor and its children have lived through it all."""
+    """Assert that the supervisor and its children are still the same processes."""
     assert worker.process.poll() is None
     assert read_pids() == pids
     log = worker.read_log()
     assert "child exited" not in log
     assert "child was killed" not in log
-    # Trouble of this kind is told in a line, and never an error. (Where a connection
-    # ends between a commit and its hook, Django has a word of its own.)
+    # Database trouble is logged as a warning, never as an error. (If a connection ends
+    # between a commit and its hook, Django logs an error itself.)
     errors = [line for line in log.splitlines() if re.search("Z (ERROR|CRIT)", line)]
     assert [line for line in errors if "in on_commit()" not in line] == []
 
 
-# Which connection first, then which of these: a worker has one for claims and many for
-# jobs, and all kinds shall have their turn.
+# Choose a kind of connection first, then one of that kind: a worker has one connection
+# for claims and many for jobs, and every kind must be killed sometimes.
 KILL_ONE = """
     WITH kind AS MATERIALIZED (
         SELECT application_name
@@ -148,7 +151,7 @@ KILL_ONE = """
 
 
 def kill_one() -> str:
-    """End a connection of the workers; return what it was for."""
+    """Terminate a connection of the workers; return its application name."""
     with connection.cursor() as cursor:
         cursor.execute(KILL_ONE)
         [name] = cursor.fetchone()
@@ -162,7 +165,7 @@ def test_killed_connections_do_no_harm(worker_env: Env) -> None:
         wait_until(lambda: worker.read_log().count("worker started") == 2)
         pids = read_pids()
         while killed.total() < KILLS:
-            # Some thousand in all, and always some that run at this moment.
+            # Some thousand in all, and some are always running.
             if len(ledger.ids) - (done := ledger.count_done()) < 100:
                 ledger.enqueue(20, name="killed")
             wait_until(lambda done=done: ledger.count_done() > done + 20)
@@ -172,7 +175,7 @@ def test_killed_connections_do_no_harm(worker_env: Env) -> None:
         assert worker.stop() == 0
     own = {f"jobqueue {name}" for name in ("claim", "finish", "listen", "heartbeat")}
     assert own < set(killed)
-    # Django's connections have no name: those of the jobs.
+    # The connections of the jobs are Django's, which have no name.
     assert killed[""]
     ledger.check()
     assert not WorkerHeartbeat.objects.exists()
@@ -180,7 +183,7 @@ def test_killed_connections_do_no_harm(worker_env: Env) -> None:
 
 @pytest.fixture
 def server(worker_env: Env, db: None) -> Iterator[PostgresServer]:
-    """A server that may be stopped; Django's connection goes there meanwhile."""
+    """Yield a server that a test may stop; Django's connection uses it meanwhile."""
     before: dict[str, Any] = dict(connection.settings_dict)
     with PostgresServer() as server:
         subprocess.run(
@@ -203,6 +206,10 @@ def use_server(worker_env: Env, server: PostgresServer) -> Env:
     return {**worker_env, **names, "DATABASE_URL": server.url}
 
 
+def count_warnings(worker: WorkerProcess) -> int:
+    return worker.read_log().count(" WARNING ")
+
+
 def test_crashes_of_the_server_do_no_harm(
     worker_env: Env, server: PostgresServer
 ) -> None:
@@ -216,10 +223,11 @@ def test_crashes_of_the_server_do_no_harm(
             ledger.enqueue(200, name="crashed")
             done = ledger.count_done()
             wait_until(lambda done=done: ledger.count_done() > done + 50)
-            # In the middle of everything, as `pg_ctl stop -m immediate` does it.
+            # While jobs run, like `pg_ctl stop -m immediate`.
+            noticed = count_warnings(worker) + 1
             server.stop(how=signal.SIGQUIT)
             connection.close()
-            time.sleep(random.random())
+            wait_until(lambda noticed=noticed: count_warnings(worker) >= noticed)
             server.start()
         ledger.wait_until_done()
         assert_same_processes(worker, pids)
@@ -238,7 +246,7 @@ def test_claims_without_a_reply_do_no_harm(worker_env: Env) -> None:
             pids = read_pids()
             for number in range(CUTS):
                 ledger.enqueue(20, name="passed on")
-                # Payloads are read by the claim only.
+                # Only the reply to a claim contains payloads.
                 proxy.cut_once(f"cut {number}.".encode())
                 ledger.enqueue(3, name=f"cut {number}.")
                 wait_until(lambda number=number: proxy.cuts == number + 1)
@@ -246,7 +254,7 @@ def test_claims_without_a_reply_do_no_harm(worker_env: Env) -> None:
             assert_same_processes(worker, pids)
             assert worker.stop() == 0
     assert proxy.cuts == CUTS
-    # Not one of them had begun: so each has run exactly once, whatever its kind.
+    # None of them had started: each has run exactly once, whatever its kind.
     ledger.check(is_each_once=True)
     again = Job.objects.filter(lease_token__gt=1).values_list("payload", flat=True)
     names = {payload.get("name") for payload in again}

@@ -1,7 +1,7 @@
-"""Exceptions from hell: always the right state, and a record that can be read.
+"""Hostile exceptions: the job gets the right state, and a record that can be read.
 
-One worker process runs all of them, each in a thread, in a transaction and on the event
-loop, each once as the last attempt of its job and once as the first of two; then it
+One worker process runs all cases: each in a thread, in a transaction and on the event
+loop, each once as the last attempt of its job and once as the first of two. Then it
 runs an ordinary job.
 """
 
@@ -18,7 +18,7 @@ from django_jobqueue.failures import MESSAGE_LIMIT, TRACEBACK_LIMIT
 from django_jobqueue.models import Attempt, Queue
 from tests.processes import WorkerProcess, run_burst
 from tests.testapp import jobs
-from tests.testapp.hell import (
+from tests.testapp.hostile_exceptions import (
     CASES,
     raise_atomically,
     raise_in_coroutine,
@@ -32,16 +32,15 @@ HANDLERS = {
     "transaction": raise_atomically,
     "coroutine": raise_in_coroutine,
 }
-# It does what it says, to the other cases as well: a test of its own.
-ALONE = "cancel_everybody"
-HELL = "tests.testapp.hell"
+# Cancels the other cases too, so it has a separate test.
+ALONE = "cancel_all_tasks"
+MODULE = "tests.testapp.hostile_exceptions"
 UNREADABLE = "(the message of this {} could not be read)"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the record says: the class, how the message begins, what the traceback
-    holds besides the place."""
+    """What the record contains: class, start of the message, part of the traceback."""
 
     name: str
     message: str = "start"
@@ -49,7 +48,7 @@ class Expected:
 
 
 def local(case: str, name: str) -> str:
-    return f"{HELL}.{case}.<locals>.{name}"
+    return f"{MODULE}.{case}.<locals>.{name}"
 
 
 EXPECTED = {
@@ -62,45 +61,47 @@ EXPECTED = {
     "source_of_control_characters": Expected("ValueError", shown="fail()  # \x1b"),
     "source_of_lone_surrogates": Expected("ValueError", shown="<lone surrogates>"),
     "unreadable_source": Expected("ValueError", shown="no/module.py"),
-    "file_name_that_is_none": Expected("ValueError", shown="od\ufffdd \ufffd.py"),
-    "class_name_of_a_megabyte": Expected(f"{HELL}.{'N' * 180}…"),
-    "class_name_of_nul": Expected(f"{HELL}.Ren\ufffdam\ufffded"),
-    "class_without_a_module": Expected("Homeless"),
-    "class_whose_name_raises": Expected(f"{HELL}.Hidden"),
+    "invalid_file_name": Expected("ValueError", shown="od\ufffdd \ufffd.py"),
+    "class_name_of_a_megabyte": Expected(f"{MODULE}.{'N' * (199 - len(MODULE) - 1)}…"),
+    "class_name_with_nul": Expected(f"{MODULE}.Ren\ufffdam\ufffded"),
+    "class_without_a_module": Expected("NoModule"),
+    "class_whose_name_raises": Expected(f"{MODULE}.NameRaises"),
     "str_that_raises": Expected(
-        local("str_that_raises", "Silent"), UNREADABLE.format("Silent")
+        local("str_that_raises", "StrRaises"), UNREADABLE.format("StrRaises")
     ),
     "str_that_exits": Expected(
-        local("str_that_exits", "Leaving"), UNREADABLE.format("Leaving")
+        local("str_that_exits", "StrExits"), UNREADABLE.format("StrExits")
     ),
-    "str_that_is_a_hostile_text": Expected(f"{HELL}.Worded", "a hostile text"),
+    "str_that_is_a_hostile_text": Expected(f"{MODULE}.StrIsHostile", "a hostile text"),
     "args_that_cannot_be_shown": Expected(
         "ValueError", UNREADABLE.format("ValueError")
     ),
-    "repr_that_raises": Expected(local("repr_that_raises", "Unshown")),
+    "repr_that_raises": Expected(local("repr_that_raises", "ReprRaises")),
     "class_attribute_that_raises": Expected(
-        local("class_attribute_that_raises", "Faceless")
+        local("class_attribute_that_raises", "ClassRaises")
     ),
     "class_attribute_that_lies": Expected(
-        local("class_attribute_that_lies", "Pretender")
+        local("class_attribute_that_lies", "ClassLies")
     ),
-    "attributes_that_raise": Expected(local("attributes_that_raise", "Untouchable")),
-    "notes_that_raise": Expected(local("notes_that_raise", "Secretive")),
-    "not_to_be_pickled": Expected(local("not_to_be_pickled", "Closed")),
-    "equal_to_everything": Expected(local("equal_to_everything", "Equal")),
-    "context_in_a_circle": Expected("ValueError", "first", "KeyError: 'second'"),
+    "attributes_that_raise": Expected(
+        local("attributes_that_raise", "AttributesRaise")
+    ),
+    "notes_that_raise": Expected(local("notes_that_raise", "NotesRaise")),
+    "not_to_be_pickled": Expected(local("not_to_be_pickled", "NotPicklable")),
+    "equal_to_everything": Expected(local("equal_to_everything", "EqualToAll")),
+    "cyclic_context": Expected("ValueError", "first", "KeyError: 'second'"),
     "cause_of_itself": Expected("ValueError", "first"),
     "ten_thousand_causes": Expected("ValueError", "link 9999", "ValueError: link 9990"),
     "causes_without_end": Expected(
-        local("causes_without_end", "Endless"), shown="Endless: again"
+        local("causes_without_end", "EndlessCauses"), shown="EndlessCauses: again"
     ),
-    "causes_that_raise": Expected(local("causes_that_raise", "Orphan")),
+    "causes_that_raise": Expected(local("causes_that_raise", "CausesRaise")),
     "long_message_in_every_cause": Expected("ValueError", "link 89 yyy"),
     "group": Expected("ExceptionGroup", "start (2 sub-", "KeyError: 'two'"),
     "groups_in_groups": Expected("ExceptionGroup", "outer (1 sub-"),
     "group_of_many": Expected("ExceptionGroup", "start (50000 sub-", "ValueError: 3"),
     "group_without_end": Expected(
-        local("group_without_end", "Crowd"), "start (1 sub-", "ValueError: 3"
+        local("group_without_end", "EndlessGroup"), "start (1 sub-", "ValueError: 3"
     ),
     "group_of_all_kinds": Expected(
         "BaseExceptionGroup", "start (4 sub-", "SystemExit: 3"
@@ -112,7 +113,7 @@ EXPECTED = {
     "stop_async_iteration": Expected("StopAsyncIteration"),
     "cancelled_error": Expected("asyncio.exceptions.CancelledError"),
     "timeout_error": Expected("TimeoutError"),
-    "base_exception": Expected(local("base_exception", "Own")),
+    "base_exception": Expected(local("base_exception", "OwnBase")),
     "memory_error": Expected("MemoryError", ""),
     "recursion_error": Expected(
         "RecursionError", "maximum recursion", "return dive(depth + 1) + 1"
@@ -127,11 +128,11 @@ EXPECTED = {
         "ValueError", "while closing", "GeneratorExit"
     ),
     "syntax_error": Expected("SyntaxError", "", "this is = no python"),
-    "syntax_error_without_sense": Expected("SyntaxError"),
+    "syntax_error_with_wrong_types": Expected("SyntaxError"),
     "exit_in_a_task": Expected("SystemExit"),
     "interrupt_in_a_task": Expected("KeyboardInterrupt"),
     "task_group": Expected("ExceptionGroup", "unhandled", "ValueError: in a task"),
-    "cancel_oneself": Expected("asyncio.exceptions.CancelledError"),
+    "cancel_own_task": Expected("asyncio.exceptions.CancelledError"),
     "stop_the_loop": Expected("ValueError"),
     "close_the_loop": Expected("RuntimeError", "Cannot close a running event loop"),
     "async_generator": Expected(
@@ -139,7 +140,7 @@ EXPECTED = {
     ),
     "deep_coroutines": Expected("RecursionError", "maximum recursion"),
 }
-# Python itself makes another error of it there.
+# Python converts the exception to another one in a coroutine.
 ELSEWHERE = {
     ("coroutine", "stop_iteration"): Expected(
         "RuntimeError", "coroutine raised StopIteration", "StopIteration: start"
@@ -156,7 +157,7 @@ RUNS = [
 
 @dataclass(frozen=True)
 class Record:
-    """What was written of one case, as the last attempt and as the first of two."""
+    """The rows of one case, as the last attempt and as the first of two."""
 
     dead: DeadJob
     retried: Job
@@ -167,13 +168,13 @@ class Record:
 def records(
     worker_env: dict[str, str], django_db_blocker: Any
 ) -> dict[tuple[str, str], Record]:
-    """Run everything in one worker, and an ordinary job at the end."""
+    """Run all cases in one worker, and ordinary jobs at the end."""
     with django_db_blocker.unblock():
         enqueued = {run: enqueue_both(*run) for run in RUNS}
         ordinary = [jobs.add.enqueue(x=1), jobs.add_async.enqueue(x=1)]
         try:
             log = run_burst(worker_env, "--concurrency", "4")
-            # No thread of the worker has died of any of them.
+            # None of them has ended a thread of the worker.
             assert "Exception in thread" not in log
             assert [job.wait(timeout=1).result for job in ordinary] == [2, 2]
             return {run: read_record(*pair) for run, pair in enqueued.items()}
@@ -194,12 +195,12 @@ def read_record(last: Job, first: Job) -> Record:
     return Record(
         dead=DeadJob.objects.get(pk=last.pk),
         retried=Job.objects.get(pk=first.pk),
-        # A claim that could not start within a second was given back, and is no news.
+        # A claim that could not start within a second was released; that is allowed.
         attempts=list(attempts.exclude(outcome="released")),
     )
 
 
-def test_every_case_says_what_it_expects() -> None:
+def test_every_case_has_an_expectation() -> None:
     assert set(CASES) == {*EXPECTED, ALONE}
 
 
@@ -215,7 +216,7 @@ def test_the_job_is_in_the_right_state(
 
 
 @pytest.mark.parametrize(("where", "case"), RUNS)
-def test_the_record_says_what_was_raised_and_where(
+def test_the_record_shows_what_was_raised_and_where(
     records: dict[tuple[str, str], Record], where: str, case: str
 ) -> None:
     expected = ELSEWHERE.get((where, case), EXPECTED[case])
@@ -238,7 +239,7 @@ def test_the_record_says_what_was_raised_and_where(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_cancels_everybody_leaves_a_worker_that_goes_on(
+def test_worker_runs_on_after_a_job_that_cancels_all_tasks(
     worker_env: dict[str, str],
 ) -> None:
     hostile = raise_in_coroutine.using(max_attempts=1).enqueue(case=ALONE)

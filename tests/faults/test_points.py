@@ -9,12 +9,18 @@ import pytest
 from tests.processes import ROOT
 
 from .crashes import crash_at
-from .points import PARTS, POINTS, list_points
-from .scene import Scene
+from .fault_round import FaultRound
+from .points import PARTS, POINTS, find_owner, list_points
 
 
-def test_there_are_twenty_points_and_more() -> None:
+def test_there_are_more_than_twenty_points() -> None:
     assert len({point.name for point in POINTS}) == len(POINTS) > 20
+
+
+@pytest.mark.parametrize("target", sorted({point.target for point in POINTS}))
+def test_every_point_names_a_function_that_exists(target: str) -> None:
+    owner, name = find_owner(target)
+    assert callable(getattr(owner, name))
 
 
 def test_every_point_is_documented() -> None:
@@ -28,10 +34,12 @@ def test_every_point_is_documented() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("part", PARTS)
 def test_crashes_at_every_point_lose_and_double_nothing(
-    scene: Scene, part: str
+    fault_round: FaultRound, part: str
 ) -> None:
-    points = list_points(part, scene.database)
+    points = list_points(part, fault_round.database)
 
-    tally = crash_at(scene, points, times=2 if scene.database == "postgresql" else 1)
+    result = crash_at(
+        fault_round, points, times=2 if fault_round.database == "postgresql" else 1
+    )
 
-    assert not tally.findings, str(tally.findings)
+    assert not result.findings, str(result.findings)

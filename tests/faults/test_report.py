@@ -1,18 +1,18 @@
-"""The report of `make faults`: what is summed up, and what makes it fail."""
+"""The report of `make faults`: the sums, and what counts as a failure."""
 
 from __future__ import annotations
 
 import pytest
 
 from .checker import Findings
+from .fault_round import RoundResult
 from .report import HEAD, Line, format_report
-from .scene import Tally
 
 
 def make_line(*rounds: Findings) -> Line:
     line = Line("kill")
     for findings in rounds:
-        line.add(Tally(jobs=1000, injected=7, findings=findings, refused=2))
+        line.add(RoundResult(jobs=1000, injected=7, findings=findings, refused=2))
     return line
 
 
@@ -32,12 +32,12 @@ def test_rounds_are_summed_up() -> None:
     "findings",
     [Findings(lost=["a"]), Findings(doubled=["a"]), Findings(miscounted=["a"])],
 )
-def test_whatever_is_wrong_makes_it_fail(findings: Findings) -> None:
+def test_any_finding_makes_it_fail(findings: Findings) -> None:
     assert not make_line(Findings(repeated=3)).has_failed
     assert make_line(Findings(), findings).has_failed
 
 
-def test_round_that_could_not_be_ended_makes_it_fail() -> None:
+def test_round_that_could_not_be_completed_makes_it_fail() -> None:
     line = make_line(Findings())
     line.broken += 1
     assert line.has_failed

@@ -1,5 +1,7 @@
-"""The signal matrix: every signal in every state of a worker, with a supervisor and
-without. It ends in time, claims nothing more, and leaves nothing behind."""
+"""Every signal in every state of a worker, with a supervisor and without.
+
+The worker exits in time, claims nothing more and leaves no rows behind.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from typing import Any
 import pytest
 
 from django_jobqueue import DeadJob, Job
-from django_jobqueue.lifecycle.database import get_database
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import get_options
+from django_jobqueue.storage.database import get_database
 from tests.gate import Gate, TcpGate, make_gate
-from tests.processes import WorkerProcess
+from tests.processes import WorkerProcess, is_alive
 from tests.testapp import jobs
 from tests.waiting import wait_until
 
@@ -31,20 +33,27 @@ Signals = tuple[signal.Signals, ...]
 TERM, INT, QUIT = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT
 HUP, USR1 = signal.SIGHUP, signal.SIGUSR1
 
-# SHUTDOWN_TIMEOUT, and one that nobody has the patience for.
-GRACE = 1.0
-LONG = 60.0
-# What is promised on top, and what a busy machine may take.
-LAST_MOMENT = 2.0
-LATE = 1.0
-# How long a claim may have been on its way when the worker began to drain.
-CLAIM = 0.5
+# SHUTDOWN_TIMEOUT, and one so long that no test waits for it.
+SHUTDOWN_SECONDS = 1.0
+LONG_SHUTDOWN_SECONDS = 60.0
+# The promised time for the exit itself, and an allowance for a busy machine.
+EXIT_SECONDS = 2.0
+SLACK_SECONDS = 4.0
+# How long a claim may take that was under way when the worker began to drain.
+CLAIM_SECONDS = 0.5
 
-# Signals know nothing of databases: the second mode is seen on one of them.
+# Signals do not depend on the database: the second mode runs on one of them.
 MODES = [(), pytest.param(("--in-process",), marks=pytest.mark.postgresql)]
-# Of a worker with a running job, and with nothing to do at first. In "listening" the
-# job ends when it is told, elsewhere it ignores everything.
-STATES = ["idle", "claiming", "deaf", "listening", "draining", "away"]
+# The worker runs a job in all states but "idle". The job returns when asked to stop in
+# "job stops when asked"; in the other states it ignores every request.
+STATES = [
+    "idle",
+    "claiming",
+    "job ignores stop",
+    "job stops when asked",
+    "draining",
+    "database down",
+]
 STOPS = [(TERM,), (INT,), (QUIT,), (TERM, INT)]
 
 
@@ -60,16 +69,16 @@ in_each_state = pytest.mark.parametrize("state", STATES, ids=name)
 
 
 @dataclass
-class Scene:
-    """A worker in the state that a test asks for."""
+class SignalCase:
+    """A worker in the state that a test needs."""
 
     gate: Gate
     folder: Path
     worker: WorkerProcess
     state: str
-    # The job that runs, if one does.
+    # The running job, if there is one.
     job: Job | None = None
-    asked: float = field(default=0.0)
+    signalled_at: float = field(default=0.0)
 
     def prepare(self) -> None:
         """Bring the worker into its state."""
@@ -77,7 +86,7 @@ class Scene:
         if self.state == "idle":
             return
         handler: Any = jobs.ignore_everything
-        if self.state == "listening":
+        if self.state == "job stops when asked":
             handler = jobs.wait_for_file
         started, end = self.folder / "started", self.folder / "end"
         self.job = handler.enqueue(touch=str(started), until=str(end))
@@ -88,52 +97,60 @@ class Scene:
             wait_until(lambda: Job.objects.counts()["succeeded"] > 50)
         elif self.state == "draining":
             self.signal(TERM)
-            wait_until(self.drains)
-        elif self.state == "away":
+            wait_until(self.is_draining)
+        elif self.state == "database down":
             self.gate.shut()
-        elif self.state == "silent":
+        elif self.state == "database silent":
             gate = self.gate
             assert isinstance(gate, TcpGate)
             gate.silence()
-            # Now somebody waits for an answer that does not come.
+            # Now the worker waits for a reply that does not come.
             wait_until(lambda: gate.waiting)
 
     def signal(self, *numbers: signal.Signals) -> None:
-        self.asked = time.monotonic()
+        self.signalled_at = time.monotonic()
         for number in numbers:
             self.worker.signal(number)
 
-    def drains(self) -> bool:
+    def is_draining(self) -> bool:
+        """Return whether the log shows that the worker has begun to stop."""
         log = self.worker.read_log()
-        return "worker drains" in log or "worker stopped" in log
+        # A child that was not ready yet is killed without a line in the log.
+        lines = ("worker drains", "worker stopped", "supervisor ends")
+        return any(line in log for line in lines)
 
     def count_starts(self) -> int:
-        """Return how often the process that we started has begun a program."""
-        starts = (self.folder / "starts").read_text().split()
-        return starts.count(str(self.worker.process.pid))
+        """Return how often the process that we started has executed a program."""
+        return self.list_started().count(self.worker.process.pid)
+
+    def list_started(self) -> list[int]:
+        """Return the pids of all programs started by the worker, and its own pid."""
+        return list(map(int, (self.folder / "starts").read_text().split()))
 
     def wait_for_exit(self, limit: float) -> None:
-        """See it end well within so many seconds of the last signal."""
-        left = self.asked + limit + LATE - time.monotonic()
+        """Assert exit code 0 within `limit` seconds of the last signal."""
+        left = self.signalled_at + limit + SLACK_SECONDS - time.monotonic()
         assert self.worker.wait(timeout=left) == 0
-        wait_until(lambda: not has_group(self.worker.process.pid), timeout=LATE)
+        wait_until(
+            lambda: not any(map(is_alive, self.list_started())), timeout=SLACK_SECONDS
+        )
 
     def read_job(self) -> Job:
         assert self.job is not None
         return Job.objects.get(pk=self.job.pk)
 
     def end_job(self) -> None:
-        """Let the running job end, if there is one, and see it succeed."""
+        """Let the running job end, if there is one, and assert that it succeeds."""
         (self.folder / "end").touch()
         if self.job is not None:
             assert self.job.wait(timeout=30).status == "succeeded"
 
 
 @pytest.fixture
-def scene(
+def case(
     worker_env: Env, tmp_path: Path, mode: tuple[str, ...], state: str, numbers: Signals
-) -> Iterator[Scene]:
-    grace = LONG if is_hurry(state, numbers) else GRACE
+) -> Iterator[SignalCase]:
+    grace = LONG_SHUTDOWN_SECONDS if is_immediate(state, numbers) else SHUTDOWN_SECONDS
     variables = {
         "JOBQUEUE_SHUTDOWN_TIMEOUT": str(grace),
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{worker_env['PYTHONPATH']}",
@@ -146,23 +163,15 @@ def scene(
         make_gate(worker_env) as gate,
         WorkerProcess(gate.env, *mode, is_group=True, **variables) as worker,
     ):
-        made = Scene(gate, tmp_path, worker, state)
+        made = SignalCase(gate, tmp_path, worker, state)
         made.prepare()
         yield made
 
 
-def is_hurry(state: str, numbers: Signals) -> bool:
-    """Tell whether nobody is to wait for SHUTDOWN_TIMEOUT."""
+def is_immediate(state: str, numbers: Signals) -> bool:
+    """Return whether these signals end the worker before SHUTDOWN_TIMEOUT."""
     stops = len(set(numbers) & {TERM, INT}) + (state == "draining")
     return QUIT in numbers or stops > 1
-
-
-def has_group(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def read_clock() -> datetime:
@@ -170,12 +179,12 @@ def read_clock() -> datetime:
 
 
 def assert_no_claim_after(moment: datetime, **conditions: Any) -> None:
-    late = moment + timedelta(seconds=CLAIM)
+    late = moment + timedelta(seconds=CLAIM_SECONDS)
     assert not Job.objects.filter(claimed_at__gt=late, **conditions).exists()
 
 
-def assert_cut_off(job: Job) -> None:
-    """A job that could not end is pending again, as if nothing had been."""
+def assert_released(job: Job) -> None:
+    """Assert that the job is pending again, and that the attempt cost nothing."""
     values = (job.status, job.attempts, job.error, job.crashes, job.lost)
     assert values == ("pending", 0, "", 0, 0)
     outcomes = Attempt.objects.filter(job_id=job.pk).values_list("outcome", flat=True)
@@ -183,7 +192,7 @@ def assert_cut_off(job: Job) -> None:
 
 
 def assert_left_to_rescue(job: Job) -> None:
-    """A job whose worker could not write any more is rescued later, and only that."""
+    """Assert that the job is still running, and that a later rescue releases it."""
     assert (job.status, job.attempts, job.lease_token) == ("running", 1, 1)
     rescue_later()
     job.refresh_from_db()
@@ -197,17 +206,17 @@ def rescue_later() -> None:
     rescue_jobs(get_database(), options=get_options(), now=later)
 
 
-def assert_left_tidy(scene: Scene, *, is_hurried: bool) -> None:
-    """Nothing runs, nobody is charged, and no row says that a worker was here."""
+def assert_nothing_left(case: SignalCase, *, is_immediate_stop: bool) -> None:
+    """Assert that no job runs, none was charged and no worker row is left."""
     assert not Job.objects.filter(status="running").exists()
     assert not WorkerHeartbeat.objects.exists()
     assert not DeadJob.objects.exists()
-    if scene.state == "listening" and not is_hurried:
-        job = scene.read_job()
+    if case.state == "job stops when asked" and not is_immediate_stop:
+        job = case.read_job()
         assert (job.status, job.attempts, job.lease_token) == ("succeeded", 1, 1)
-    elif scene.state not in ("idle", "listening"):
-        assert_cut_off(scene.read_job())
-    if scene.state == "claiming":
+    elif case.state not in ("idle", "job stops when asked"):
+        assert_released(case.read_job())
+    if case.state == "claiming":
         short = Job.objects.filter(job_type="testapp.sleep_briefly")
         assert short.filter(status="pending").count() > 500
         ends = {("pending", 0, ""), ("succeeded", 1, "")}
@@ -218,78 +227,85 @@ def assert_left_tidy(scene: Scene, *, is_hurried: bool) -> None:
 @in_each_state
 @pytest.mark.parametrize("numbers", STOPS, ids=name)
 def test_worker_stops_in_time_and_claims_nothing_more(
-    scene: Scene, numbers: Signals
+    case: SignalCase, numbers: Signals
 ) -> None:
-    is_hurried = is_hurry(scene.state, numbers)
-    scene.signal(*numbers)
+    is_immediate_stop = is_immediate(case.state, numbers)
+    case.signal(*numbers)
 
-    wait_until(scene.drains)
+    wait_until(case.is_draining)
     moment = read_clock()
     late = []
-    if scene.state not in ("claiming", "away"):
+    if case.state not in ("claiming", "database down"):
         late = [jobs.add.enqueue(x=1) for _ in range(3)]
-    scene.wait_for_exit(LAST_MOMENT if is_hurried else GRACE + LAST_MOMENT)
+    case.wait_for_exit(
+        EXIT_SECONDS if is_immediate_stop else SHUTDOWN_SECONDS + EXIT_SECONDS
+    )
 
-    if scene.state == "away":
-        scene.gate.open()
-        assert_left_to_rescue(scene.read_job())
+    if case.state == "database down":
+        case.gate.open()
+        assert_left_to_rescue(case.read_job())
         return
     assert_no_claim_after(moment)
     for job in late:
         job.refresh_from_db()
         assert (job.status, job.lease_token) == ("pending", 0)
-    assert_left_tidy(scene, is_hurried=is_hurried)
+    assert_nothing_left(case, is_immediate_stop=is_immediate_stop)
 
 
 @pytest.mark.postgresql
 @in_each_mode
-@pytest.mark.parametrize("state", ["silent"])
+@pytest.mark.parametrize("state", ["database silent"])
 @pytest.mark.parametrize("numbers", [(TERM,), (QUIT,)], ids=name)
 def test_worker_does_not_wait_for_a_silent_database(
-    scene: Scene, numbers: Signals
+    case: SignalCase, numbers: Signals
 ) -> None:
-    scene.signal(*numbers)
+    case.signal(*numbers)
 
-    is_hurried = is_hurry(scene.state, numbers)
-    scene.wait_for_exit(LAST_MOMENT if is_hurried else GRACE + LAST_MOMENT)
+    is_immediate_stop = is_immediate(case.state, numbers)
+    case.wait_for_exit(
+        EXIT_SECONDS if is_immediate_stop else SHUTDOWN_SECONDS + EXIT_SECONDS
+    )
 
-    # What it has said is not answered any more either.
-    scene.gate.shut()
-    assert_left_to_rescue(scene.read_job())
+    # What the worker has sent is not answered any more either.
+    case.gate.shut()
+    assert_left_to_rescue(case.read_job())
 
 
 @in_each_mode
 @in_each_state
 @pytest.mark.parametrize("numbers", [(HUP,)], ids=name)
-def test_hup_drains_and_starts_anew(scene: Scene, numbers: Signals) -> None:
+def test_hup_drains_and_restarts(case: SignalCase, numbers: Signals) -> None:
     before = list(WorkerHeartbeat.objects.values_list("pk", flat=True))
-    scene.signal(*numbers)
+    case.signal(*numbers)
 
-    wait_until(scene.drains)
+    wait_until(case.is_draining)
     moment = read_clock()
-    if scene.state == "draining":
-        # Whoever asked for the end gets it.
-        scene.wait_for_exit(GRACE + LAST_MOMENT)
-        assert_left_tidy(scene, is_hurried=False)
+    if case.state == "draining":
+        # A stop that was requested first is carried out.
+        case.wait_for_exit(SHUTDOWN_SECONDS + EXIT_SECONDS)
+        assert_nothing_left(case, is_immediate_stop=False)
         return
-    wait_until(lambda: scene.count_starts() == 2)
-    assert time.monotonic() - scene.asked < GRACE + LAST_MOMENT + LATE
-    scene.gate.open()
+    wait_until(lambda: case.count_starts() == 2)
+    assert (
+        time.monotonic() - case.signalled_at
+        < SHUTDOWN_SECONDS + EXIT_SECONDS + SLACK_SECONDS
+    )
+    case.gate.open()
     assert jobs.add.using(priority=100).enqueue(x=1).wait(timeout=30).result == 2
     assert_no_claim_after(moment, status="succeeded", finished_by__in=before)
-    if scene.state == "away":
+    if case.state == "database down":
         rescue_later()
-        # An idle worker that listens hears of it now: the rescue was ours.
+        # Notify the idle worker: the rescue happened in this process.
         jobs.add.enqueue(x=1)
-    scene.end_job()
-    if scene.job is not None:
-        job = scene.read_job()
-        # Ended by itself, given back and claimed again, or rescued in between.
-        token = {"listening": 1, "away": 3}.get(scene.state, 2)
+    case.end_job()
+    if case.job is not None:
+        job = case.read_job()
+        # 1: it ended by itself. 2: released and claimed again. 3: rescued in between.
+        token = {"job stops when asked": 1, "database down": 3}.get(case.state, 2)
         assert (job.attempts, job.lease_token, job.crashes) == (1, token, 0)
-        assert job.lost == (scene.state == "away")
-    # The same process, and a worker of its own.
-    assert scene.worker.process.poll() is None
+        assert job.lost == (case.state == "database down")
+    # The same process, with a new worker row.
+    assert case.worker.process.poll() is None
     assert WorkerHeartbeat.objects.exclude(pk__in=before).count() == 1
 
 
@@ -297,21 +313,21 @@ def test_hup_drains_and_starts_anew(scene: Scene, numbers: Signals) -> None:
 @in_each_state
 @pytest.mark.parametrize("numbers", [(USR1,)], ids=name)
 def test_usr1_shows_stacks_and_changes_nothing(
-    scene: Scene, mode: tuple[str, ...], numbers: Signals
+    case: SignalCase, mode: tuple[str, ...], numbers: Signals
 ) -> None:
-    scene.signal(*numbers)
+    case.signal(*numbers)
 
     shown = ["stacks of all threads\n"]
     shown += ["stacks of the supervisor\n"] if not mode else []
-    wait_until(lambda: all(map(scene.worker.has_logged, shown)))
-    assert "Thread jobqueue-heartbeat:" in scene.worker.read_log()
-    if scene.state == "draining":
-        scene.wait_for_exit(GRACE + LAST_MOMENT)
-        assert_left_tidy(scene, is_hurried=False)
+    wait_until(lambda: all(map(case.worker.has_logged, shown)))
+    assert "Thread jobqueue-heartbeat:" in case.worker.read_log()
+    if case.state == "draining":
+        case.wait_for_exit(SHUTDOWN_SECONDS + EXIT_SECONDS)
+        assert_nothing_left(case, is_immediate_stop=False)
         return
-    scene.gate.open()
+    case.gate.open()
     assert jobs.add.using(priority=100).enqueue(x=1).wait(timeout=30).result == 2
-    assert not scene.drains()
-    scene.end_job()
-    if scene.job is not None:
-        assert (scene.read_job().attempts, scene.read_job().lease_token) == (1, 1)
+    assert not case.is_draining()
+    case.end_job()
+    if case.job is not None:
+        assert (case.read_job().attempts, case.read_job().lease_token) == (1, 1)

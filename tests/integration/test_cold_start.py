@@ -1,4 +1,4 @@
-"""Starting where something is missing: one clear line, no traceback."""
+"""Starting with something missing or wrong: one clear line, no traceback."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_a_database_without_our_tables_is_an_error_that_says_what_to_run(
 
 
 @pytest.mark.postgresql
-def test_a_worker_waits_for_a_database_that_is_away(
+def test_a_worker_waits_for_a_database_that_is_down(
     worker_env: dict[str, str],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    # Nobody listens there any more.
+    # The port is closed again.
     url = f"postgres://postgres@127.0.0.1:{port}/postgres"
     with WorkerProcess({**worker_env, "DATABASE_URL": url}) as worker:
         wait_until(lambda: worker.read_log().count("trying again in") >= 2)

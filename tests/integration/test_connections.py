@@ -1,4 +1,4 @@
-"""A worker is right with every way Django has to keep connections."""
+"""A worker works with every way in which Django keeps connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_jobs_write_whatever_conn_max_age_says(worker_env: Env, age: str) -> Non
 
 
 @pytest.mark.postgresql
-def test_with_djangos_pool_concurrency_is_lowered_and_said(worker_env: Env) -> None:
+def test_with_djangos_pool_concurrency_is_lowered_and_logged(worker_env: Env) -> None:
     for number in range(40):
         jobs.leave_effect.enqueue(name=str(number))
 
@@ -49,32 +49,32 @@ def test_with_djangos_pool_concurrency_is_lowered_and_said(worker_env: Env) -> N
 def test_a_connection_serves_several_jobs_although_conn_max_age_is_0(
     worker_env: Env,
 ) -> None:
-    told = [jobs.tell_backend.enqueue() for _ in range(20)]
+    enqueued = [jobs.return_backend_pid.enqueue() for _ in range(20)]
 
     run_burst(worker_env, "--concurrency", "1")
 
-    assert len({job.wait(1).result for job in told}) == 1
+    assert len({job.wait(1).result for job in enqueued}) == 1
 
 
 @pytest.mark.postgresql
 def test_an_idle_thread_closes_its_connection_after_a_second(worker_env: Env) -> None:
     with WorkerProcess(worker_env) as worker:
         worker.wait_until_started()
-        backend = jobs.tell_backend.enqueue().wait(timeout=20).result
+        backend = jobs.return_backend_pid.enqueue().wait(timeout=20).result
         wait_until(lambda: not is_connected(backend), timeout=10)
         assert worker.stop() == 0
 
 
 @pytest.mark.postgresql
-def test_a_job_whose_connection_is_killed_spoils_no_other(worker_env: Env) -> None:
+def test_a_killed_connection_affects_no_other_job(worker_env: Env) -> None:
     with WorkerProcess(
         worker_env, "--concurrency", "1", JOBQUEUE_TEST_CONN_MAX_AGE="None"
     ) as worker:
         worker.wait_until_started()
-        backend = jobs.tell_backend.enqueue().wait(timeout=20).result
+        backend = jobs.return_backend_pid.enqueue().wait(timeout=20).result
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [backend])
-        # It dies under the next job at the latest, which gets its attempt back.
+        # The next job fails at the latest, and gets its attempt back.
         effect = jobs.leave_effect.enqueue(name="after").wait(timeout=30)
         assert (effect.status, effect.attempts) == ("succeeded", 1)
         assert worker.stop() == 0

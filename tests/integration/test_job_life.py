@@ -1,26 +1,26 @@
 """The life of a job, case after case, with real worker processes: the specification.
 
-Each test is a sentence about what a user sees. The same sentences hold on PostgreSQL
-and on SQLite.
+Each name is a promise, and its test asserts all of it. They hold on PostgreSQL and on
+SQLite, with every supported Python and Django, in the order of a job's life.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from django_jobqueue import DeadJob, Job, JobSpec
+from django_jobqueue import DeadJob, Job
 from django_jobqueue.exceptions import JobDead
-from django_jobqueue.models import Attempt, Queue, WorkerHeartbeat
+from django_jobqueue.models import Attempt, WorkerHeartbeat
 from tests.processes import WorkerProcess, run_burst
-from tests.testapp import jobs
+from tests.testapp import dangerous, jobs
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
 
@@ -53,7 +53,7 @@ def test_a_job_is_enqueued_and_runs_and_its_result_is_kept(worker_env: Env) -> N
     assert read_attempts(job) == []
 
 
-def test_an_async_handler_and_class_handlers_run_too(worker_env: Env) -> None:
+def test_async_handlers_and_class_handlers_run_too(worker_env: Env) -> None:
     coroutine = jobs.add_async.enqueue(x=1)
     email = jobs.EmailHandler.enqueue(to="ada@example.com")
     async_email = jobs.AsyncEmailHandler.enqueue(to="ada@example.com")
@@ -67,19 +67,18 @@ def test_an_async_handler_and_class_handlers_run_too(worker_env: Env) -> None:
     assert orm.wait(1).result == 1
 
 
-@pytest.mark.slow
-def test_a_job_appears_with_the_commit_and_not_before(worker_env: Env) -> None:
+def test_a_job_starts_after_the_commit_and_not_before(worker_env: Env) -> None:
     with WorkerProcess(worker_env, **FAST) as worker:
         worker.wait_until_started()
         with transaction.atomic():
-            Effect.objects.create(name="before")
             job = jobs.add.enqueue(x=1)
-        assert job.wait(timeout=20).status == "succeeded"
-        assert worker.stop() == 0
+            before_commit = timezone.now()
+        job = job.wait(timeout=20)
+        assert job.status == "succeeded"
+        assert job.claimed_at > before_commit
 
 
-@pytest.mark.slow
-def test_a_job_of_a_rolled_back_transaction_never_was(worker_env: Env) -> None:
+def test_a_job_of_a_rolled_back_transaction_does_not_exist(worker_env: Env) -> None:
     with transaction.atomic():
         jobs.add.enqueue(x=1)
         transaction.set_rollback(True)
@@ -89,7 +88,6 @@ def test_a_job_of_a_rolled_back_transaction_never_was(worker_env: Env) -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.slow
 def test_a_scheduled_job_runs_when_it_is_due(worker_env: Env) -> None:
     with WorkerProcess(worker_env, **FAST) as worker:
         worker.wait_until_started()
@@ -99,7 +97,31 @@ def test_a_scheduled_job_runs_when_it_is_due(worker_env: Env) -> None:
         assert job.claimed_at - job.created_at >= timedelta(seconds=0.5)
 
 
-@pytest.mark.slow
+def test_a_unique_key_allows_one_live_job(worker_env: Env) -> None:
+    first = jobs.add.using(unique_key="only").enqueue(x=1)
+    second = jobs.add.using(unique_key="only").enqueue(x=2)
+    assert (second.pk, second.was_created) == (first.pk, False)
+
+    run_burst(worker_env)
+
+    third = jobs.add.using(unique_key="only").enqueue(x=3)
+    assert third.was_created
+    assert first.wait(1).result == 2
+
+
+def test_progress_is_seen_while_the_job_runs(worker_env: Env, tmp_path: Path) -> None:
+    half, go_on = tmp_path / "half", tmp_path / "go on"
+    job = jobs.report_progress.enqueue(touch=str(half), until=str(go_on))
+    with WorkerProcess(worker_env, **FAST):
+        wait_until(half.exists)
+        wait_until(lambda: Job.objects.get(pk=job.pk).progress)
+        progress = Job.objects.get(pk=job.pk).progress
+        go_on.touch()
+        job = job.wait(timeout=20)
+    assert progress == {"fraction": 0.5, "note": "half way"}
+    assert job.result == f"{job.pk}:mail"
+
+
 def test_a_failing_job_is_retried_until_it_succeeds(worker_env: Env) -> None:
     job = jobs.fail_until.enqueue(attempt=3)
 
@@ -109,11 +131,9 @@ def test_a_failing_job_is_retried_until_it_succeeds(worker_env: Env) -> None:
     assert (job.result, job.attempts) == (3, 3)
     assert read_attempts(job) == [(1, "failed"), (2, "failed"), (3, "succeeded")]
     assert log.count("job retries") == 2
-    assert "attempt=2" in log
-    assert "next_in=" in log
 
 
-def test_a_job_that_keeps_failing_dies_and_can_be_requeued(worker_env: Env) -> None:
+def test_a_job_that_keeps_failing_is_dead_and_can_be_requeued(worker_env: Env) -> None:
     job = jobs.fail.enqueue(message="no such card")
 
     log = run_burst(worker_env)
@@ -140,28 +160,26 @@ def test_a_job_that_keeps_failing_dies_and_can_be_requeued(worker_env: Env) -> N
     assert len(read_attempts(job)) == 6
 
 
-@pytest.mark.slow
 def test_a_permanent_error_is_dead_at_once(worker_env: Env) -> None:
     unwanted = jobs.fail_for_good.enqueue()
-    discarded = jobs.give_up.enqueue()
+    discarded = jobs.discard_itself.enqueue()
 
     run_burst(worker_env)
 
     for job in (unwanted, discarded):
         dead = DeadJob.objects.get(pk=job.pk)
         assert (dead.reason, dead.attempts) == ("discarded", 1)
-    assert DeadJob.objects.get(pk=discarded.pk).error == "Discard: nobody wants this"
+    assert DeadJob.objects.get(pk=discarded.pk).error == "Discard: not wanted"
 
 
-@pytest.mark.slow
-def test_a_handler_steers_its_job(worker_env: Env) -> None:
+def test_a_handler_can_snooze_limit_and_cancel_its_job(worker_env: Env) -> None:
     snoozed = jobs.snooze_once.enqueue()
-    limited = jobs.be_limited_once.enqueue()
-    cancelled = jobs.call_off.enqueue()
+    limited = jobs.rate_limit_once.enqueue()
+    cancelled = jobs.cancel_itself.enqueue()
 
     run_burst(worker_env)
 
-    # The attempt that was given back does not count.
+    # The attempt that was given back is not counted.
     assert snoozed.wait(1).result == 1
     assert read_attempts(snoozed) == [(1, "snoozed"), (1, "succeeded")]
     assert limited.wait(1).result == 1
@@ -170,12 +188,11 @@ def test_a_handler_steers_its_job(worker_env: Env) -> None:
     assert (cancelled.status, cancelled.error) == ("cancelled", "not needed any more")
 
 
-@pytest.mark.slow
-def test_a_handler_may_do_what_it_likes_and_only_its_attempt_ends(
+def test_a_misbehaving_handler_ends_only_its_own_attempt(
     worker_env: Env,
 ) -> None:
     exits = jobs.exit_python.using(max_attempts=1).enqueue()
-    strange = jobs.return_something_strange.using(max_attempts=1).enqueue()
+    strange = jobs.return_unserializable.using(max_attempts=1).enqueue()
     open_transaction = jobs.leave_a_transaction_open.enqueue()
     good = jobs.leave_effect.enqueue(name="good")
 
@@ -188,8 +205,7 @@ def test_a_handler_may_do_what_it_likes_and_only_its_attempt_ends(
     assert list(Effect.objects.values_list("name", flat=True)) == ["good"]
 
 
-@pytest.mark.slow
-def test_a_row_spoilt_by_hand_ends_as_a_dead_job_and_costs_no_slot(
+def test_a_row_with_invalid_values_ends_as_a_dead_job(
     worker_env: Env,
 ) -> None:
     spoilt = [
@@ -238,22 +254,20 @@ def test_an_atomic_job_has_its_effects_and_its_end_in_one_commit(
     assert Job.objects.filter(queue="follow-up").count() == 1
 
 
-@pytest.mark.slow
 def test_an_atomic_job_runs_again_at_once_when_transactions_collide(
     worker_env: Env, tmp_path: Path
 ) -> None:
     few = jobs.meet_conflicts.enqueue(ledger=str(tmp_path / "few"), conflicts=5)
-    run_burst(worker_env)
-
-    few = few.wait(1)
-    assert (few.result, few.attempts, few.given_back) == (6, 1, 0)
-    assert Effect.objects.filter(job_id=few.pk).count() == 1
-
-    # Then it is trouble of the database, and the attempt is given back.
+    # One more is a database error: the attempt is given back and starts again later.
     many = jobs.meet_conflicts.enqueue(ledger=str(tmp_path / "many"), conflicts=6)
-    run_burst(worker_env)
-    many = many.wait(20) if many.cancel() == "ended" else many
-    assert many.given_back == 1
+
+    with WorkerProcess(worker_env, **FAST):
+        few, many = few.wait(timeout=20), many.wait(timeout=30)
+
+    assert (few.result, few.attempts, few.given_back) == (6, 1, 0)
+    assert (many.result, many.attempts, many.given_back) == (7, 1, 1)
+    for job in (few, many):
+        assert Effect.objects.filter(job_id=job.pk).count() == 1
 
 
 def test_a_job_on_two_databases_is_rolled_back_on_both(worker_env: Env) -> None:
@@ -268,20 +282,7 @@ def test_a_job_on_two_databases_is_rolled_back_on_both(worker_env: Env) -> None:
         assert list(effects) == ["good"], alias
 
 
-@pytest.mark.slow
-def test_a_unique_key_allows_one_live_job(worker_env: Env) -> None:
-    first = jobs.add.using(unique_key="only").enqueue(x=1)
-    second = jobs.add.using(unique_key="only").enqueue(x=2)
-    assert (second.pk, second.was_created) == (first.pk, False)
-
-    run_burst(worker_env)
-
-    third = jobs.add.using(unique_key="only").enqueue(x=3)
-    assert third.was_created
-    assert first.wait(1).result == 2
-
-
-def test_a_waiting_job_can_be_cancelled_and_a_running_one_asked(
+def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_soon(
     worker_env: Env, tmp_path: Path
 ) -> None:
     waiting = jobs.add.using(delay=3600).enqueue(x=1)
@@ -293,16 +294,14 @@ def test_a_waiting_job_can_be_cancelled_and_a_running_one_asked(
             ("coroutine", jobs.await_file),
         )
     ]
-    with WorkerProcess(worker_env, **FAST) as worker:
+    with WorkerProcess(worker_env, **FAST):
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         for job in running:
             assert job.cancel() == "requested"
         for job in running:
             assert job.wait(timeout=20).status == "cancelled"
-        assert worker.stop() == 0
 
 
-@pytest.mark.slow
 def test_an_expired_job_is_cancelled_instead_of_started(worker_env: Env) -> None:
     past = timezone.now() - timedelta(seconds=1)
     job = jobs.leave_effect.using(expires_at=past).enqueue(name="late")
@@ -314,22 +313,7 @@ def test_an_expired_job_is_cancelled_instead_of_started(worker_env: Env) -> None
     assert not Effect.objects.exists()
 
 
-@pytest.mark.slow
-def test_progress_is_seen_while_the_job_runs(worker_env: Env, tmp_path: Path) -> None:
-    half, go_on = tmp_path / "half", tmp_path / "go on"
-    job = jobs.report_progress.enqueue(touch=str(half), until=str(go_on))
-    with WorkerProcess(worker_env, **FAST):
-        wait_until(half.exists)
-        wait_until(lambda: Job.objects.get(pk=job.pk).progress)
-        progress = Job.objects.get(pk=job.pk).progress
-        go_on.touch()
-        job = job.wait(timeout=20)
-    assert progress == {"fraction": 0.5, "note": "half way"}
-    assert job.result == f"{job.pk}:mail"
-
-
-@pytest.mark.slow
-def test_a_job_of_an_unknown_handler_waits_for_the_deploy(worker_env: Env) -> None:
+def test_a_job_without_a_handler_waits_for_the_deploy(worker_env: Env) -> None:
     job = jobs.add.enqueue(x=1)
     Job.objects.filter(pk=job.pk).update(job_type="testapp.not_deployed_yet")
     with WorkerProcess(worker_env, **FAST):
@@ -344,8 +328,7 @@ def test_a_job_of_an_unknown_handler_waits_for_the_deploy(worker_env: Env) -> No
     assert (job.attempts, job.unknown_since) == (1, None)
 
 
-@pytest.mark.slow
-def test_a_job_whose_handler_never_comes_dies_of_that(worker_env: Env) -> None:
+def test_a_job_whose_handler_is_never_deployed_is_dead(worker_env: Env) -> None:
     job = jobs.add.enqueue(x=1)
     Job.objects.filter(pk=job.pk).update(job_type="testapp.removed")
     with WorkerProcess(worker_env, **FAST, JOBQUEUE_UNKNOWN_HANDLER_GRACE="1"):
@@ -355,14 +338,43 @@ def test_a_job_whose_handler_never_comes_dies_of_that(worker_env: Env) -> None:
     assert "No handler is registered for the job type 'testapp.removed'" in dead.error
 
 
-@pytest.mark.slow
-def test_database_trouble_is_not_the_fault_of_the_job(worker_env: Env) -> None:
+def test_a_database_error_does_not_cost_the_job_an_attempt(worker_env: Env) -> None:
     job = jobs.lose_the_connection.using(max_attempts=1).enqueue()
 
     with WorkerProcess(worker_env, **FAST) as worker:
         job = job.wait(timeout=20)
         assert worker.has_logged("WARNING job given back")
     assert (job.status, job.attempts, job.given_back) == ("succeeded", 1, 1)
+
+
+def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
+    worker_env: Env,
+) -> None:
+    poison = dangerous.exit_at_once.enqueue(code=9)
+    good = jobs.add.enqueue(x=1)
+
+    with WorkerProcess(worker_env, **FAST):
+        wait_until(lambda: DeadJob.objects.filter(pk=poison.pk).exists())
+        # Still there, and serving others.
+        after = jobs.add.enqueue(x=2).wait(timeout=20)
+
+    dead = DeadJob.objects.get(pk=poison.pk)
+    assert (dead.reason, dead.crashes) == ("crashed", 3)
+    assert "exited with code 9" in dead.error
+    assert read_attempts(poison) == [(1, "crashed"), (2, "crashed"), (3, "crashed")]
+    assert (good.wait(1).result, after.result) == (2, 3)
+
+
+def test_a_job_that_starts_once_is_dead_when_its_process_crashes(
+    worker_env: Env,
+) -> None:
+    job = dangerous.exit_at_once.using(max_attempts=1).enqueue(code=0)
+
+    with WorkerProcess(worker_env, **FAST):
+        wait_until(lambda: DeadJob.objects.filter(pk=job.pk).exists())
+
+    assert DeadJob.objects.get(pk=job.pk).reason == "crashed"
+    assert read_attempts(job) == [(1, "crashed")]
 
 
 def test_the_jobs_of_a_killed_worker_are_rescued(
@@ -384,8 +396,7 @@ def test_the_jobs_of_a_killed_worker_are_rescued(
     assert read_attempts(job) == [(1, "lost"), (1, "succeeded")]
 
 
-@pytest.mark.slow
-def test_the_first_signal_lets_jobs_end_and_tells_them(
+def test_at_the_first_signal_running_jobs_may_end(
     worker_env: Env, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
@@ -399,8 +410,7 @@ def test_the_first_signal_lets_jobs_end_and_tells_them(
     assert not WorkerHeartbeat.objects.exists()
 
 
-@pytest.mark.slow
-def test_a_job_cut_off_by_the_shutdown_goes_back_with_its_attempt(
+def test_a_job_that_outlives_the_shutdown_timeout_is_released(
     worker_env: Env, tmp_path: Path
 ) -> None:
     never = str(tmp_path / "never")
@@ -418,7 +428,6 @@ def test_a_job_cut_off_by_the_shutdown_goes_back_with_its_attempt(
     assert not WorkerHeartbeat.objects.exists()
 
 
-@pytest.mark.slow
 def test_the_second_signal_ends_the_worker_within_two_seconds(
     worker_env: Env, tmp_path: Path
 ) -> None:
@@ -435,84 +444,23 @@ def test_the_second_signal_ends_the_worker_within_two_seconds(
     assert (job.status, job.attempts) == ("pending", 0)
 
 
-@pytest.mark.slow
-def test_once_ends_after_one_job_and_max_jobs_after_that_many(worker_env: Env) -> None:
-    for _ in range(10):
-        jobs.nothing.enqueue()
+def test_an_ended_job_is_pruned_after_its_retention_with_its_attempts(
+    worker_env: Env,
+) -> None:
+    ended = jobs.fail_until.enqueue(attempt=2)
+    dead = jobs.fail.using(max_attempts=1).enqueue()
 
-    with WorkerProcess(worker_env, "--once") as worker:
-        assert worker.wait() == 0
-    assert Job.objects.counts()["succeeded"] == 1
+    run_burst(worker_env, JOBQUEUE_RETENTION=json.dumps({"succeeded": 0.1}))
+    assert read_attempts(ended) == [(1, "failed"), (2, "succeeded")]
+    waiting = jobs.add.using(delay=3600).enqueue(x=1)
 
-    with WorkerProcess(worker_env, "--in-process", "--max-jobs", "4") as worker:
-        assert worker.wait() == 0
-    assert Job.objects.counts() | {"succeeded": 5, "pending": 5} == Job.objects.counts()
+    def is_pruned() -> bool:
+        call_command("jobqueue", "prune", verbosity=0)
+        return not Job.objects.filter(pk=ended.pk).exists()
 
-
-@pytest.mark.slow
-def test_a_worker_serves_the_queues_it_is_told_to(worker_env: Env) -> None:
-    for queue in ("high", "low", "other"):
-        jobs.nothing.using(queue=queue).enqueue()
-
-    run_burst(worker_env, "--queues", "high:4,low")
-    assert list(Job.objects.waiting().values_list("queue", flat=True)) == ["other"]
-
-    jobs.nothing.using(queue="low").enqueue()
-    run_burst(worker_env, "--exclude-queues", "low")
-    assert list(Job.objects.waiting().values_list("queue", flat=True)) == ["low"]
-    assert {"high", "other"} & set(Queue.objects.values_list("name", flat=True))
-
-
-def test_every_log_record_names_the_job_it_belongs_to(worker_env: Env) -> None:
-    job = jobs.speak.enqueue(word="hello")
-
-    log = run_burst(worker_env, "--log-format", "json")
-
-    records = [json.loads(line) for line in log.splitlines()]
-    own = [r for r in records if "word is hello" in r["message"]]
-    done = [r for r in records if r["message"] == "job done"]
-    assert len(own) == 2
-    assert len(done) == 1
-    for record in own + done:
-        assert record["job_id"] == str(job.pk)
-        assert (record["job_type"], record["attempt"]) == ("testapp.speak", 1)
-        assert record["worker_id"]
-    assert all("worker_id" in record for record in records)
-
-
-@pytest.mark.slow
-def test_a_loud_worker_writes_summaries_unless_told_otherwise(worker_env: Env) -> None:
-    Job.objects.enqueue_many(JobSpec("testapp.nothing") for _ in range(600))
-    quiet = run_burst(worker_env)
-    Job.objects.enqueue_many(JobSpec("testapp.nothing") for _ in range(600))
-    loud = run_burst(worker_env, "--log-jobs", "all")
-
-    # On a slow machine no second may be loud; but every job is told of, once.
-    summed = sum(map(int, re.findall(r"jobs done .*count=(\d+)", quiet)))
-    assert quiet.count("job done") + summed == 600
-    assert loud.count("job done") == 600
-
-
-@pytest.mark.slow
-def test_a_worker_with_nothing_to_do_leaves_no_trace(worker_env: Env) -> None:
-    with WorkerProcess(worker_env, "--name", "night") as worker:
-        worker.wait_until_started()
-        row = WorkerHeartbeat.objects.get()
-        assert (row.name, row.concurrency, row.state) == ("night", 10, "running")
-        assert worker.stop() == 0
-    assert not WorkerHeartbeat.objects.exists()
-
-
-@pytest.mark.slow
-def test_a_worker_tells_which_queues_it_serves(worker_env: Env) -> None:
-    with WorkerProcess(worker_env, "--exclude-queues", "slow") as worker:
-        worker.wait_until_started()
-        row = WorkerHeartbeat.objects.get()
-        assert (row.serves("mail"), row.serves("slow")) == (True, False)
-        assert row.label_queues() == ["-slow"]
-    WorkerHeartbeat.objects.all().delete()
-    with WorkerProcess(worker_env, "--queues", "high:4,low") as worker:
-        worker.wait_until_started()
-        row = WorkerHeartbeat.objects.get()
-        assert (row.serves("mail"), row.serves("low")) == (False, True)
-        assert row.label_queues() == ["high:4", "low"]
+    wait_until(is_pruned)
+    assert read_attempts(ended) == []
+    # Only ended jobs are pruned: a dead one is kept with its attempts.
+    assert Job.objects.get().pk == waiting.pk
+    assert DeadJob.objects.get().pk == dead.pk
+    assert read_attempts(dead) == [(1, "failed")]

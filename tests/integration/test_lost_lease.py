@@ -1,4 +1,4 @@
-"""The late write of a worker whose job was rescued is refused, whatever the arrow."""
+"""The late write of a worker whose job was rescued is refused, in every transition."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 TTL = timedelta(seconds=1)
-# The worker must not find out by itself before its late write.
+# The worker must not detect the loss before its late write.
 SLOW = {"JOBQUEUE_HEARTBEAT_INTERVAL": "60", "JOBQUEUE_HEARTBEAT_TTL": "600"}
 
 
 def steal(job: Job) -> None:
-    """Do to a running job what a rescue and another worker's claim do."""
+    """Change a running job like a rescue and the claim of another worker."""
     taken = Job.objects.filter(pk=job.pk, status="running", lease_token=1)
     assert taken.update(lease_token=3, worker_id=uuid4())
 
@@ -35,7 +35,7 @@ def steal(job: Job) -> None:
 @pytest.mark.parametrize(
     "outcome", ["success", "retry", "snooze", "cancel", "death", "progress"]
 )
-def test_a_late_write_is_refused_and_the_log_says_so(
+def test_a_late_write_is_refused_and_logged(
     worker_env: dict[str, str], tmp_path: Path, outcome: str
 ) -> None:
     started, go_on = tmp_path / "started", tmp_path / "go on"
@@ -69,7 +69,7 @@ def test_a_late_release_is_refused(worker_env: dict[str, str], tmp_path: Path) -
     assert (job.status, job.lease_token) == ("running", 3)
 
 
-def test_a_handler_can_ask_whether_it_still_owns_its_job(
+def test_a_handler_can_check_that_it_still_owns_its_job(
     worker_env: dict[str, str], tmp_path: Path
 ) -> None:
     started, go_on = tmp_path / "started", tmp_path / "go on"
@@ -88,7 +88,7 @@ def test_a_handler_can_ask_whether_it_still_owns_its_job(
 def test_an_atomic_job_that_lost_its_lease_is_rolled_back(
     worker_env: dict[str, str], tmp_path: Path
 ) -> None:
-    # On SQLite nobody can take the job away: the open transaction keeps writers out.
+    # Not on SQLite: the open transaction keeps other writers out.
     started, go_on = tmp_path / "started", tmp_path / "go on"
     job = jobs.leave_effect_atomically.enqueue(
         name="late", touch=str(started), until=str(go_on)
@@ -104,7 +104,7 @@ def test_an_atomic_job_that_lost_its_lease_is_rolled_back(
     assert not Job.objects.filter(queue="follow-up").exists()
 
 
-def test_a_handler_is_told_when_its_job_was_taken_away(
+def test_a_handler_is_interrupted_when_its_job_was_taken_away(
     worker_env: dict[str, str], tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
@@ -115,7 +115,7 @@ def test_a_handler_is_told_when_its_job_was_taken_away(
     with WorkerProcess(worker_env, **quick) as worker:
         wait_until(started.exists)
         steal(job)
-        # The next beat finds out, and the handler is interrupted.
+        # The next heartbeat detects it, and the handler is interrupted.
         wait_until(lambda: worker.has_logged("lease lost"))
         assert worker.stop() == 0
 
@@ -124,7 +124,7 @@ def test_a_handler_is_told_when_its_job_was_taken_away(
 def test_a_worker_that_drains_keeps_its_jobs_until_they_have_ended(
     worker_env: dict[str, str], tmp_path: Path
 ) -> None:
-    # On SQLite a process that lives is not taken for dead so soon.
+    # Not on SQLite: a process that still exists does not count as dead so soon.
     started, go_on = tmp_path / "started", tmp_path / "go on"
     job = jobs.ignore_everything.enqueue(touch=str(started), until=str(go_on))
     quick = {"JOBQUEUE_HEARTBEAT_INTERVAL": "0.2", "JOBQUEUE_HEARTBEAT_TTL": "1"}
@@ -133,7 +133,7 @@ def test_a_worker_that_drains_keeps_its_jobs_until_they_have_ended(
         draining.signal(signal.SIGTERM)
         wait_until(lambda: draining.has_logged("worker drains"))
         with WorkerProcess(worker_env, **quick) as other:
-            wait_until(lambda: has_judged(state="running"))
+            wait_until(lambda: can_rescue(state="running"))
             go_on.touch()
             assert draining.wait() == 0
             assert not other.has_logged("job rescued")
@@ -141,8 +141,7 @@ def test_a_worker_that_drains_keeps_its_jobs_until_they_have_ended(
     assert (job.status, job.lease_token, job.lost) == ("succeeded", 1, 0)
 
 
-def has_judged(*, state: str) -> bool:
-    """Tell whether the worker in this state has been steady for long enough to rescue
-    from others."""
+def can_rescue(*, state: str) -> bool:
+    """Return whether the worker in this state has been steady enough to rescue."""
     row = WorkerHeartbeat.objects.filter(state=state).first()
     return row is not None and row.last_seen_at - row.beating_since > 3 * TTL

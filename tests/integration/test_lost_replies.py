@@ -1,4 +1,4 @@
-"""A claim whose reply never arrives: the rows are ours and we never saw them."""
+"""Claims and ends whose replies are lost: the worker owns rows it never received."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_jobs_of_a_claim_without_reply_are_pending_again_and_run(
             done = [Job(pk=id).wait(timeout=30) for id in ids]
             assert worker.stop() == 0
     assert proxy.cuts == 1
-    # Claimed twice, run once: the attempt nobody saw was given back.
+    # Claimed twice, run once: the attempt of the lost claim was given back.
     assert [(job.status, job.attempts, job.lease_token) for job in done] == [
         ("succeeded", 1, 2)
     ] * 5
@@ -69,8 +69,8 @@ def test_an_end_whose_reply_is_lost_is_written_once(
             worker.wait_until_started()
             job = jobs.end_as.enqueue(outcome, touch=str(started), until=str(go_on))
             wait_until(started.exists)
-            # From now on only the finish speaks of the job: of a success its request,
-            # whose reply says no more than that all were written.
+            # From now on only the finish names the job. Of a success only the request
+            # does: the reply says just that all were written.
             if outcome == "success":
                 proxy.cut_replies(b"", after=job.pk.hex.encode())
             else:

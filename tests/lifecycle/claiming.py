@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from django_jobqueue.lifecycle.claim import Claim, claim_jobs
-from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.claim import claim_jobs
+from django_jobqueue.storage.claims import Claim
+from django_jobqueue.storage.database import Database
 
 WORKER = uuid4()
 

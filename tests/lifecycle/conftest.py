@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.options import Options, get_options
+from django_jobqueue.storage.database import Database
 
 VERSIONS = ["portable"]
 if os.environ["JOBQUEUE_TEST_DATABASE"] == "postgresql":

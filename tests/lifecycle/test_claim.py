@@ -9,8 +9,9 @@ import pytest
 from django.utils import timezone
 
 from django_jobqueue import Job
-from django_jobqueue.lifecycle.claim import Suspects, claim_jobs
-from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle.claim import claim_jobs
+from django_jobqueue.storage.claims import Suspects
+from django_jobqueue.storage.database import Database
 from tests.factories import make_job
 from tests.lifecycle.claiming import WORKER, claim
 
@@ -80,8 +81,8 @@ def test_two_claims_never_share_a_job(database: Database) -> None:
 @pytest.mark.parametrize(
     ("suspects", "ranks"),
     [
-        (Suspects.TOO, [1, 2, 3, 4]),
-        (Suspects.NOT, [2, 4]),
+        (Suspects.INCLUDED, [1, 2, 3, 4]),
+        (Suspects.EXCLUDED, [2, 4]),
         (Suspects.ONLY, [1, 3]),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_claim_takes_suspects_too_not_or_only(
     assert Job.objects.counts()["running"] == len(ranks)
 
 
-@pytest.mark.parametrize("suspects", [Suspects.NOT, Suspects.ONLY])
+@pytest.mark.parametrize("suspects", [Suspects.EXCLUDED, Suspects.ONLY])
 def test_a_claim_fills_its_quotas_past_those_it_must_not_take(
     database: Database, suspects: Suspects
 ) -> None:

@@ -13,12 +13,8 @@ import time_machine
 from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job, JobSpec
-from django_jobqueue.lifecycle.beat import beat
-from django_jobqueue.lifecycle.database import Database, make_rank
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
-from django_jobqueue.lifecycle.look import find_next_due, has_work
 from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.prune import prune_jobs
 from django_jobqueue.lifecycle.requeue import requeue_jobs
@@ -26,10 +22,14 @@ from django_jobqueue.lifecycle.rescue import forget_silent_workers, rescue_jobs
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import Options
 from django_jobqueue.outcomes import Died, Outcome, Retried, Succeeded
+from django_jobqueue.storage.backlog import find_next_due, find_work_left
+from django_jobqueue.storage.database import Database, make_rank
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.storage.worker_rows import beat
 from tests.factories import make_dead_job, make_job, make_worker
 from tests.lifecycle.claiming import WORKER, claim_one
-from tests.lifecycle.test_beat import PULSE, TTL, make_identity
 from tests.lifecycle.test_finish import DIED, RETRIED
+from tests.storage.test_worker_rows import PULSE, TTL, make_identity
 
 pytestmark = pytest.mark.postgresql
 
@@ -78,12 +78,12 @@ def test_a_job_is_promoted_when_the_database_says_it_is_due(
     database: Database, moment: datetime, options: Options
 ) -> None:
     make_job(scheduled=True, run_at=moment + 3 * HOUR)
-    seconds = find_next_due(database)
+    seconds = find_next_due(database).seconds
 
     assert promote_jobs(database, limit=10, aging=options.aging) == []
     assert seconds is not None
     assert 7_200 < seconds < 10_800 + 3_600
-    assert not has_work(database, None, exclude=[])
+    assert not find_work_left(database, None, exclude=[]).has_any
 
     Job.objects.update(run_at=moment - timedelta(seconds=1))
     [promoted] = promote_jobs(database, limit=10, aging=options.aging)
@@ -135,7 +135,7 @@ def test_a_worker_is_silent_when_the_database_says_so(
     worker = make_worker(last_seen_at=moment)
     make_job(running=True, worker_id=worker.pk)
 
-    assert rescue_jobs(database, options=options) == []
+    assert rescue_jobs(database, options=options).jobs == []
     assert forget_silent_workers(database) == 0
 
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone as django_timezone
 
@@ -30,13 +30,14 @@ from django_jobqueue.exceptions import (
     UnknownJobType,
 )
 from django_jobqueue.lifecycle.claim import claim_jobs
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
-from django_jobqueue.lifecycle.enqueue import JobSpec, enqueue_job
+from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.finish import finish_attempts
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Succeeded
 from django_jobqueue.states import JobStatus
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.storage.new_jobs import JobSpec
 from tests.settings import DATABASE
 from tests.testapp.jobs import EmailHandler, add, add_async, nothing
 from tests.testapp.models import Effect
@@ -308,7 +309,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[JobQueueError], str]] = [
         {"x": {1: 2}},
         {},
         InvalidPayload,
-        "payload['x'] has the key 1; JSON keys are texts, use '1'.",
+        "payload['x'] has the key 1; JSON keys are strings, use '1'.",
     ),
     (
         "enqueue.anything",
@@ -405,23 +406,23 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[JobQueueError], str]] = [
         {},
         {"run_at": NAIVE},
         InvalidTime,
-        "run_at is the naive datetime 2026-01-01T12:30:00; nobody knows which moment "
-        "that is. Use django.utils.timezone.now() or make_aware().",
+        "run_at is the naive datetime 2026-01-01T12:30:00, which has no time zone. "
+        "Use django.utils.timezone.now() or make_aware().",
     ),
     (
         "testapp.nothing",
         {},
         {"expires_at": NAIVE},
         InvalidTime,
-        "expires_at is the naive datetime 2026-01-01T12:30:00; nobody knows which "
-        "moment that is. Use django.utils.timezone.now() or make_aware().",
+        "expires_at is the naive datetime 2026-01-01T12:30:00, which has no time zone. "
+        "Use django.utils.timezone.now() or make_aware().",
     ),
     (
         "testapp.nothing",
         {},
         {"run_at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 5},
         InvalidTime,
-        "run_at and delay both say when the job starts; pass one of them.",
+        "run_at and delay both set when the job starts; pass only one of them.",
     ),
     (
         "testapp.nothing",
@@ -458,8 +459,8 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[JobQueueError], str]] = [
         {},
         {"backoff": lambda attempt, error: 5},
         InvalidOption,
-        "A callable backoff belongs to the handler, since a row cannot hold it: write "
-        "@job(backoff=…), or pass seconds, a list, exponential() or linear().",
+        "A row cannot store a callable backoff: write @job(backoff=…) on the handler, "
+        "or pass seconds, a list, exponential() or linear().",
     ),
     (
         "testapp.nothing",
@@ -467,15 +468,15 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[JobQueueError], str]] = [
         {"unique_key": "k" * 256},
         InvalidOption,
         f"unique_key is a text of 1 to 255 characters without NUL, not '{'k' * 80}'. "
-        f"Hash what is longer.",
+        f"Hash a longer key.",
     ),
     (
         "testapp.nothing",
         {},
         {"unique_key": ""},
         InvalidOption,
-        "unique_key is a text of 1 to 255 characters without NUL, not ''. Hash what is "
-        "longer.",
+        "unique_key is a text of 1 to 255 characters without NUL, not ''. Hash a "
+        "longer key.",
     ),
     (
         "testapp.nothing",
@@ -483,7 +484,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[JobQueueError], str]] = [
         {"unique_key": "a\0"},
         InvalidOption,
         "unique_key is a text of 1 to 255 characters without NUL, not 'a\\x00'. Hash "
-        "what is longer.",
+        "a longer key.",
     ),
     (
         "testapp.nothing",
@@ -837,3 +838,42 @@ def test_loser_of_a_race_creates_when_the_winner_rolls_back() -> None:
     assert loser.was_created
     assert loser.pk != winner.pk
     assert Job.objects.get().pk == loser.pk
+
+
+@pytest.mark.sqlite
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("options", [{}, {"unique_key": "a"}])
+def test_enqueue_may_be_the_first_query_of_a_connection(
+    monkeypatch: pytest.MonkeyPatch, options: Any
+) -> None:
+    """Django 6.0.0 reads the limit from a connection that it has not opened yet."""
+
+    def read_limit(features: Any) -> int:
+        assert features.connection.connection is not None
+        return 999
+
+    monkeypatch.setattr(
+        type(connection.features), "max_query_params", property(read_limit)
+    )
+    connection.close()
+    Job.objects.enqueue("testapp.nothing", **options)
+    connection.close()
+    Job.objects.enqueue_many([JobSpec("testapp.nothing")])
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "enqueue",
+    [nothing.enqueue, lambda: Job.objects.enqueue_many([JobSpec("testapp.nothing")])],
+)
+def test_missing_table_gives_a_hint_at_migrate(enqueue: Callable[[], object]) -> None:
+    with connection.schema_editor() as editor:
+        editor.alter_db_table(Job, "jobqueue_job", "elsewhere")
+    try:
+        with pytest.raises(DatabaseError) as caught:
+            enqueue()
+    finally:
+        with connection.schema_editor() as editor:
+            editor.alter_db_table(Job, "elsewhere", "jobqueue_job")
+    assert "manage.py migrate" in "".join(caught.value.__notes__)

@@ -22,9 +22,10 @@ from django_jobqueue.exceptions import (
     InvalidPriority,
     UnknownJobType,
 )
-from django_jobqueue.lifecycle.database import Database
+from django_jobqueue.lifecycle import enqueue_many as enqueue_many_module
 from django_jobqueue.lifecycle.enqueue import enqueue_job
-from django_jobqueue.lifecycle.enqueue_many import CHUNK, enqueue_jobs
+from django_jobqueue.lifecycle.enqueue_many import CHUNK_JOBS, enqueue_jobs
+from django_jobqueue.storage.database import Database
 from tests.testapp.jobs import EmailHandler, add, nothing
 from tests.testapp.models import Effect
 
@@ -132,10 +133,33 @@ def test_key_twice_in_a_chunk_makes_one_job(db: Database) -> None:
     assert set(Job.objects.values_list("unique_key", flat=True)) == {"a", "b"}
 
 
+@pytest.mark.postgresql
+def test_a_large_chunk_of_keyed_jobs_is_divided_by_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(enqueue_many_module, "MAX_STATEMENT_BYTES", 3_000)
+    sizes: list[int] = []
+    execute = Database.execute
+
+    def note(self: Database, statement: str, parameters: Any, **more: Any) -> Any:
+        if statement == enqueue_many_module.INSERT_KEYED_JOBS:
+            sizes.append(sum(map(len, parameters["payload"])))
+        return execute(self, statement, parameters, **more)
+
+    monkeypatch.setattr(Database, "execute", note)
+    specs = [add.using(unique_key=str(n % 9)).spec(x="y" * 1000) for n in range(10)]
+
+    counts = enqueue_jobs(specs, db=Database(alias="default"))
+
+    assert counts == EnqueueCounts(created=9, existing=1)
+    assert len(sizes) == 5
+    assert max(sizes) < 3_000
+
+
 def test_key_twice_in_two_chunks_makes_one_job(db: Database) -> None:
-    first = [*keyed("a"), *(nothing.spec() for _ in range(CHUNK - 1))]
+    first = [*keyed("a"), *(nothing.spec() for _ in range(CHUNK_JOBS - 1))]
     counts = enqueue_jobs([*first, *keyed("a", "b")], db=db)
-    assert counts == EnqueueCounts(created=CHUNK + 1, existing=1)
+    assert counts == EnqueueCounts(created=CHUNK_JOBS + 1, existing=1)
 
 
 def test_key_of_another_job_type_is_another_key(db: Database) -> None:
@@ -163,7 +187,7 @@ def test_key_is_free_again_after_the_end() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_generator_may_query_the_same_database(is_inside: bool) -> None:
-    Effect.objects.bulk_create(Effect(name=str(n)) for n in range(CHUNK + 500))
+    Effect.objects.bulk_create(Effect(name=str(n)) for n in range(CHUNK_JOBS + 500))
 
     def generate() -> Iterator[JobSpec]:
         for effect in Effect.objects.order_by("pk").iterator(chunk_size=100):
@@ -175,7 +199,7 @@ def test_generator_may_query_the_same_database(is_inside: bool) -> None:
             counts = Job.objects.enqueue_many(generate())
     else:
         counts = Job.objects.enqueue_many(generate())
-    assert counts.created == Job.objects.count() == CHUNK + 500
+    assert counts.created == Job.objects.count() == CHUNK_JOBS + 500
 
 
 @pytest.mark.django_db(transaction=True)
@@ -198,21 +222,21 @@ def with_bad(index: int, bad: Any, total: int) -> Iterator[Any]:
 
 @pytest.mark.django_db(transaction=True)
 def test_bad_spec_keeps_the_chunks_before_it() -> None:
-    index = 2 * CHUNK + 5
+    index = 2 * CHUNK_JOBS + 5
     bad = JobSpec("testapp.nothing", priority=101)
     with pytest.raises(InvalidPriority) as caught:
-        Job.objects.enqueue_many(with_bad(index, bad, 3 * CHUNK))
+        Job.objects.enqueue_many(with_bad(index, bad, 3 * CHUNK_JOBS))
     assert caught.value.index == index
-    assert caught.value.counts == EnqueueCounts(created=2 * CHUNK)
-    assert Job.objects.count() == 2 * CHUNK
+    assert caught.value.counts == EnqueueCounts(created=2 * CHUNK_JOBS)
+    assert Job.objects.count() == 2 * CHUNK_JOBS
 
 
 @pytest.mark.django_db(transaction=True)
 def test_bad_spec_of_an_atomic_bulk_keeps_nothing() -> None:
     bad = JobSpec("testapp.nothing", priority=101)
     with pytest.raises(InvalidPriority) as caught:
-        Job.objects.enqueue_many(with_bad(CHUNK, bad, 2 * CHUNK), atomic=True)
-    assert caught.value.index == CHUNK
+        Job.objects.enqueue_many(with_bad(CHUNK_JOBS, bad, 2 * CHUNK_JOBS), atomic=True)
+    assert caught.value.index == CHUNK_JOBS
     assert caught.value.counts == EnqueueCounts()
     assert not Job.objects.exists()
 
@@ -223,37 +247,37 @@ def test_bad_spec_leaves_the_callers_transaction_usable() -> None:
     with transaction.atomic():
         Effect.objects.create(name="before")
         with pytest.raises(InvalidPriority) as caught:
-            Job.objects.enqueue_many(with_bad(CHUNK, bad, CHUNK + 1))
+            Job.objects.enqueue_many(with_bad(CHUNK_JOBS, bad, CHUNK_JOBS + 1))
         Effect.objects.create(name="after")
-    assert caught.value.counts == EnqueueCounts(created=CHUNK)
+    assert caught.value.counts == EnqueueCounts(created=CHUNK_JOBS)
     assert Effect.objects.count() == 2
-    assert Job.objects.count() == CHUNK
+    assert Job.objects.count() == CHUNK_JOBS
 
 
 @pytest.mark.django_db(transaction=True)
 def test_chunks_inside_a_transaction_roll_back_with_it() -> None:
     with rolled_back():
-        Job.objects.enqueue_many(nothing.spec() for _ in range(CHUNK + 1))
+        Job.objects.enqueue_many(nothing.spec() for _ in range(CHUNK_JOBS + 1))
     assert not Job.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_chunks_outside_a_transaction_commit_one_by_one() -> None:
     def generate() -> Iterator[JobSpec]:
-        for n in range(CHUNK + 1):
-            if n == CHUNK:
+        for n in range(CHUNK_JOBS + 1):
+            if n == CHUNK_JOBS:
                 raise ZeroDivisionError
             yield nothing.spec()
 
     with pytest.raises(ZeroDivisionError):
         Job.objects.enqueue_many(generate())
-    assert Job.objects.count() == CHUNK
+    assert Job.objects.count() == CHUNK_JOBS
 
 
 @pytest.mark.django_db(transaction=True)
 def test_generator_that_fails_undoes_an_atomic_bulk() -> None:
     def generate() -> Iterator[JobSpec]:
-        yield from (nothing.spec() for _ in range(CHUNK))
+        yield from (nothing.spec() for _ in range(CHUNK_JOBS))
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -290,7 +314,7 @@ def test_generator_that_fails_undoes_an_atomic_bulk() -> None:
         (
             JobSpec("testapp.nothing", prio=1),
             InvalidOption,
-            "A job has no option 'prio'; did you mean 'priority'?",
+            "A job has no option 'prio'. Did you mean 'priority'?",
         ),
     ],
 )

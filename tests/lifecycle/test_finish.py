@@ -1,4 +1,4 @@
-"""Finish: running → succeeded, scheduled, pending, cancelled, or the dead letters."""
+"""Finish: running → succeeded, scheduled, pending, cancelled, or dead."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from django.utils import timezone
 from django_jobqueue import DeadJob, Job
 from django_jobqueue.exceptions import LeaseLost
 from django_jobqueue.failures import Failure
-from django_jobqueue.lifecycle.claim import Claim
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.finish import (
     FinishReport,
     finish_attempts,
     finish_in_transaction,
 )
+from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import Attempt
 from django_jobqueue.options import Options, Retention
@@ -30,11 +28,15 @@ from django_jobqueue.outcomes import (
     Crashed,
     Died,
     GivenBack,
+    Lost,
     Outcome,
     Retried,
     Succeeded,
 )
 from django_jobqueue.states import AttemptOutcome, DeadReason
+from django_jobqueue.storage.claims import Claim
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
 from tests.factories import make_job
 from tests.lifecycle.claiming import WORKER, claim, claim_one
 
@@ -44,6 +46,7 @@ FAILURE = Failure(
     traceback="Traceback…",
     fingerprint="abc",
 )
+SECOND = timedelta(seconds=1)
 RETRIED = Retried(delay=timedelta(seconds=60), failure=FAILURE)
 RELEASED = GivenBack(label=AttemptOutcome.RELEASED)
 SNOOZED = GivenBack(label=AttemptOutcome.SNOOZED, delay=timedelta(seconds=60))
@@ -207,7 +210,7 @@ def test_database_trouble_gives_the_attempt_back_and_is_counted(
     assert (job.status, job.attempts, job.given_back) == ("pending", 0, 1)
 
 
-def test_a_released_job_is_pending_with_a_rank_of_now(
+def test_a_released_job_is_pending_and_keeps_its_rank(
     database: Database, options: Options
 ) -> None:
     job = make_job(priority=1, rank=1)
@@ -215,10 +218,68 @@ def test_a_released_job_is_pending_with_a_rank_of_now(
     report = finish(database, claim_one(database), RELEASED, options)
 
     job.refresh_from_db()
-    expected = timezone.now().timestamp() * 1_000_000 - 3_600_000_000
-    assert (job.status, job.attempts) == ("pending", 0)
-    assert abs(job.rank - expected) < 60_000_000
-    assert report.pending == {"default": job.rank}
+    assert (job.status, job.attempts, job.rank) == ("pending", 0, 1)
+    assert report.pending == {"default": 1}
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        GivenBack(label=AttemptOutcome.RELEASED, delay=SECOND, is_trouble=True),
+        GivenBack(label=AttemptOutcome.UNKNOWN_HANDLER, delay=SECOND),
+        Lost(failure=FAILURE, delay=SECOND),
+    ],
+    ids=["trouble", "unknown", "lost"],
+)
+def test_a_job_given_back_for_later_keeps_its_rank_when_promoted(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    job = make_job(rank=5)
+    finish(database, claim_one(database), outcome, options)
+
+    later = timezone.now() + 2 * SECOND
+    [promoted] = promote_jobs(database, limit=9, aging=options.aging, now=later)
+
+    assert (promoted.id, promoted.rank) == (job.pk, 5)
+
+
+@pytest.mark.parametrize(
+    "outcome", [RETRIED, SNOOZED, CRASHED], ids=["retried", "snoozed", "crashed"]
+)
+def test_a_job_that_waits_by_its_own_doing_gets_a_new_rank(
+    database: Database, options: Options, outcome: Outcome
+) -> None:
+    make_job(rank=5)
+    finish(database, claim_one(database), outcome, options)
+
+    later = timezone.now() + 120 * SECOND
+    [promoted] = promote_jobs(database, limit=9, aging=options.aging, now=later)
+
+    assert promoted.rank == round(later.timestamp() * 1_000_000)
+
+
+def test_a_snooze_forgets_earlier_losses_and_troubles(
+    database: Database, options: Options
+) -> None:
+    job = make_job(lost=2, given_back=7)
+
+    finish(database, claim_one(database), SNOOZED, options)
+
+    job.refresh_from_db()
+    assert (job.status, job.lost, job.given_back) == ("scheduled", 0, 0)
+
+
+def test_a_failure_or_a_deferral_forgets_no_loss(
+    database: Database, options: Options
+) -> None:
+    deferred = GivenBack(label=AttemptOutcome.DEFERRED, delay=SECOND)
+    for outcome in (RETRIED, deferred):
+        job = make_job(lost=2, given_back=7)
+
+        finish(database, claim_one(database), outcome, options)
+
+        job.refresh_from_db()
+        assert (job.lost, job.given_back) == (2, 7)
 
 
 def test_an_unknown_handler_is_remembered_since_when(
@@ -422,7 +483,7 @@ def test_the_supervisor_comes_too_late_for_an_attempt_that_was_rescued(
     job = make_job()
     claimed = claim_one(database)
     # No heartbeat at all: the owner is gone.
-    assert len(rescue_jobs(database, options=options)) == 1
+    assert len(rescue_jobs(database, options=options).jobs) == 1
 
     report = finish(database, claimed, CRASHED, options, is_taken=True)
 

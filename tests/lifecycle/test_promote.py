@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.options import Options
+from django_jobqueue.storage.database import Database
 from tests.factories import make_job
 
 

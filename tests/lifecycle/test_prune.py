@@ -18,17 +18,10 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
-from django_jobqueue.lifecycle.claim import (
-    CLAIM_JOBS,
-    claim_jobs,
-    dump_spans,
-    whole,
-)
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.claim import CLAIM_JOBS, claim_jobs, dump_spans
 from django_jobqueue.lifecycle.finish import finish_attempts
 from django_jobqueue.lifecycle.prune import (
-    BATCH,
+    BATCH_JOBS,
     find_due_jobs,
     prune_in_batches,
     prune_jobs,
@@ -37,6 +30,9 @@ from django_jobqueue.lifecycle.prune import (
 from django_jobqueue.models import Attempt
 from django_jobqueue.options import Options, Retention, get_options
 from django_jobqueue.outcomes import Cancelled, Succeeded
+from django_jobqueue.storage.claims import whole_queue
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
 from tests.factories import make_dead_job, make_job
 from tests.lifecycle.claiming import WORKER, claim_one
 
@@ -228,9 +224,9 @@ def test_each_batch_is_a_transaction_of_at_most_500_rows() -> None:
 def test_one_call_never_prunes_more_than_its_limit_or_a_batch(limit: int) -> None:
     fill(600)
 
-    assert prune(limit=limit) == min(limit, BATCH)
+    assert prune(limit=limit) == min(limit, BATCH_JOBS)
 
-    assert Job.objects.count() == 600 - min(limit, BATCH)
+    assert Job.objects.count() == 600 - min(limit, BATCH_JOBS)
 
 
 def test_batches_end_at_their_limit() -> None:
@@ -288,7 +284,7 @@ def test_prune_older_ignores_retention_but_not_the_status() -> None:
 def test_prune_older_passes_the_whole_table_by_bounded_looks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django_jobqueue.lifecycle.prune.WINDOW", 100)
+    monkeypatch.setattr("django_jobqueue.lifecycle.prune.WINDOW_JOBS", 100)
     fill(250)
     kept = [make_job(), make_ended(age=None)]
 
@@ -349,7 +345,7 @@ def test_200_000_jobs_are_pruned_while_claims_go_on() -> None:
             if number % 40 == 0:
                 during.append(count_claim_pages())
 
-    assert max(sum(rows.values()) for rows in deleted) <= BATCH
+    assert max(sum(rows.values()) for rows in deleted) <= BATCH_JOBS
     assert sum(rows["jobqueue_job"] for rows in deleted) == 200_000
     # A claim reads what it claims, however much is being pruned around it.
     assert max(during) <= 4 * before
@@ -462,7 +458,8 @@ def make_pending(number: int, *, queue: str = "default") -> None:
 def count_claim_pages(now: datetime | None = None) -> int:
     """Return how many pages a claim of ten jobs reads; it is rolled back."""
     wanted = {"queues": ["default"], "limits": [10], "worker_id": uuid4(), "now": now}
-    wanted |= {"with_suspects": False, **dump_spans([whole("default")])}
+    wanted |= {"with_suspects": False, "passed": []}
+    wanted |= dump_spans([whole_queue("default")])
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + CLAIM_JOBS, wanted)
         [[found]] = cursor.fetchall()

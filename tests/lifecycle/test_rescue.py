@@ -1,4 +1,4 @@
-"""Rescue: running → pending, or the dead letters, when the owner is gone."""
+"""Rescue: running → pending or dead, when the owner is gone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
 from django_jobqueue.lifecycle import rescue
-from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.lifecycle.rescue import forget_silent_workers, rescue_jobs
-from django_jobqueue.lifecycle.rescued import MESSAGE
 from django_jobqueue.models import Attempt, WorkerHeartbeat
 from django_jobqueue.options import Options
+from django_jobqueue.outcomes import LOST_MESSAGE as MESSAGE
+from django_jobqueue.storage.database import Database
 from tests.factories import make_job, make_worker
 
 LONG_AGO = timedelta(minutes=5)
+# A handler with max_attempts=1.
+ONCE = "testapp.crash_once_only"
 
 
 def make_silent_worker() -> WorkerHeartbeat:
@@ -33,13 +35,13 @@ def test_rescue_makes_the_job_of_a_silent_worker_pending(
     worker = make_silent_worker()
     job = make_job(running=True, worker_id=worker.pk, priority=3)
 
-    [rescued] = rescue_jobs(database, options=options)
+    [rescued] = rescue_jobs(database, options=options).jobs
 
     job.refresh_from_db()
     assert (job.status, job.worker_id) == ("pending", None)
     assert (job.lease_token, job.attempts, job.lost) == (2, 0, 1)
     assert job.error == f"WorkerLost: {MESSAGE}"
-    assert (rescued.id, rescued.rank, rescued.is_dead) == (job.pk, job.rank, False)
+    assert (rescued.id, rescued.status) == (job.pk, "pending")
     attempt = Attempt.objects.get(job_id=job.pk)
     assert (attempt.outcome, attempt.lease_token, attempt.number) == ("lost", 1, 1)
     assert attempt.worker_id == worker.pk
@@ -51,7 +53,7 @@ def test_rescue_leaves_the_jobs_of_live_workers(
     job = make_job(running=True, worker_id=make_worker().pk)
     make_silent_worker()
 
-    assert rescue_jobs(database, options=options) == []
+    assert rescue_jobs(database, options=options).jobs == []
 
     job.refresh_from_db()
     assert job.status == "running"
@@ -62,7 +64,7 @@ def test_rescue_takes_jobs_whose_owner_has_no_heartbeat_at_all(
 ) -> None:
     job = make_job(running=True, worker_id=uuid4())
 
-    assert len(rescue_jobs(database, options=options)) == 1
+    assert len(rescue_jobs(database, options=options).jobs) == 1
 
     job.refresh_from_db()
     assert job.status == "pending"
@@ -76,7 +78,7 @@ def test_a_loss_leaves_a_suspect_what_it_is(
     job = make_job(running=True, **suspect)
     last = make_job(running=True, lost=options.max_lost - 1, **suspect)
 
-    assert len(rescue_jobs(database, options=options)) == 2
+    assert len(rescue_jobs(database, options=options).jobs) == 2
 
     job.refresh_from_db()
     dead = DeadJob.objects.get(pk=last.pk)
@@ -90,10 +92,10 @@ def test_a_second_loss_waits_longer_than_the_first(
     worker = make_silent_worker()
     job = make_job(running=True, worker_id=worker.pk, lost=3)
 
-    [rescued] = rescue_jobs(database, options=options)
+    [rescued] = rescue_jobs(database, options=options).jobs
 
     job.refresh_from_db()
-    assert (job.status, rescued.rank) == ("scheduled", None)
+    assert (job.status, rescued.status) == ("scheduled", "scheduled")
     delay = job.run_at - timezone.now()
     assert timedelta(seconds=4) < delay <= timedelta(seconds=8)
 
@@ -104,7 +106,7 @@ def test_the_tenth_loss_is_the_death_of_a_job(
     worker = make_silent_worker()
     job = make_job(running=True, worker_id=worker.pk, lost=9, unique_key="k")
 
-    [rescued] = rescue_jobs(database, options=options)
+    [rescued] = rescue_jobs(database, options=options).jobs
 
     dead = DeadJob.objects.get(pk=job.pk)
     assert rescued.is_dead
@@ -119,10 +121,14 @@ def test_a_job_that_may_start_once_is_dead_after_a_loss(
     database: Database, options: Options, named_by: str
 ) -> None:
     limit = 1 if named_by == "job" else None
-    run_once = ["testapp.add"] if named_by == "handler" else []
-    job = make_job(running=True, worker_id=make_silent_worker().pk, max_attempts=limit)
+    job = make_job(
+        running=True,
+        worker_id=make_silent_worker().pk,
+        job_type="testapp.add" if named_by == "job" else ONCE,
+        max_attempts=limit,
+    )
 
-    rescue_jobs(database, options=options, run_once=run_once)
+    rescue_jobs(database, options=options)
 
     assert DeadJob.objects.get(pk=job.pk).reason == "lost"
 
@@ -130,9 +136,14 @@ def test_a_job_that_may_start_once_is_dead_after_a_loss(
 def test_the_job_decides_before_the_handler_how_often_it_may_start(
     database: Database, options: Options
 ) -> None:
-    job = make_job(running=True, worker_id=make_silent_worker().pk, max_attempts=2)
+    job = make_job(
+        running=True,
+        worker_id=make_silent_worker().pk,
+        job_type=ONCE,
+        max_attempts=2,
+    )
 
-    rescue_jobs(database, options=options, run_once=["testapp.add"])
+    rescue_jobs(database, options=options)
 
     job.refresh_from_db()
     assert job.status == "pending"
@@ -146,7 +157,7 @@ def test_a_worker_that_beats_again_is_spared(
     moment = timezone.now()
     WorkerHeartbeat.objects.filter(pk=worker.pk).update(last_seen_at=moment)
 
-    assert rescue_jobs(database, options=options, now=moment) == []
+    assert rescue_jobs(database, options=options, now=moment).jobs == []
 
     job.refresh_from_db()
     assert job.status == "running"
@@ -164,7 +175,7 @@ def test_a_worker_that_beats_after_the_first_look_is_spared(
     # It was silent a moment ago, when rescue looked for such workers.
     monkeypatch.setattr(rescue, "find_silent_workers", lambda *a, **k: [worker.pk])
 
-    assert rescue_jobs(database, options=options) == []
+    assert rescue_jobs(database, options=options).jobs == []
 
     job.refresh_from_db()
     assert (job.status, job.lease_token) == ("running", 1)
@@ -175,9 +186,9 @@ def test_rescue_is_bounded(database: Database, options: Options) -> None:
     for _ in range(501):
         make_job(running=True, worker_id=worker.pk)
 
-    assert len(rescue_jobs(database, options=options)) == 500
-    assert len(rescue_jobs(database, options=options)) == 1
-    assert rescue_jobs(database, options=options) == []
+    assert len(rescue_jobs(database, options=options).jobs) == 500
+    assert len(rescue_jobs(database, options=options).jobs) == 1
+    assert rescue_jobs(database, options=options).jobs == []
 
 
 @pytest.mark.sqlite
@@ -190,10 +201,10 @@ def test_on_sqlite_a_silent_process_that_lives_is_spared_for_a_while(
     )
     make_job(running=True, worker_id=worker.pk)
 
-    assert rescue_jobs(database, options=options) == []
+    assert rescue_jobs(database, options=options).jobs == []
     # The pid may have gone to another process: not for ever.
     short = replace(options, heartbeat_ttl=timedelta(seconds=1))
-    assert len(rescue_jobs(database, options=short)) == 1
+    assert len(rescue_jobs(database, options=short).jobs) == 1
 
 
 def test_the_row_of_a_dead_worker_goes_after_an_hour_without_jobs(

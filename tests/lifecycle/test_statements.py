@@ -1,31 +1,45 @@
-"""The statements as texts: what no run shows unless the planner has a bad day."""
+"""Every final SQL statement of the package, as it is joined at import.
+
+`pytest tests/lifecycle/test_statements.py -s -k prepares` prints each statement as a
+PREPARE that can be pasted into psql.
+"""
 
 from __future__ import annotations
 
-import ast
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from django.db import connection
 
-import django_jobqueue
+from django_jobqueue import lifecycle, storage
 
-LIFECYCLE = Path(django_jobqueue.__file__).parent / "lifecycle"
+SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|COPY)\s")
+PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def read_statements() -> Iterator[tuple[str, str]]:
-    """Yield the name and text of every constant that locks rows and skips others'."""
-    for path in sorted(LIFECYCLE.glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            match node:
-                case ast.Assign(
-                    targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))
-                ) if "SKIP LOCKED" in text:
-                    yield f"{path.stem}.{name}", text
+    """Yield `module.NAME` and text of every statement, where it is defined."""
+    seen: set[int] = set()
+    for package in (storage, lifecycle):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
+            for name, text in vars(module).items():
+                is_statement = isinstance(text, str) and name[0].isupper()
+                if is_statement and SQL.match(text) and id(text) not in seen:
+                    seen.add(id(text))
+                    yield f"{found.name.rpartition('.')[2]}.{name}", text
 
 
 STATEMENTS = dict(read_statements())
+COMPETING = [name for name, text in STATEMENTS.items() if "SKIP LOCKED" in text]
+PREPARABLE = [
+    name
+    for name, text in STATEMENTS.items()
+    if not text.lstrip().startswith("COPY") and "{channel}" not in text
+]
 
 
 def find_openings(text: str, position: int) -> list[str]:
@@ -39,15 +53,51 @@ def find_openings(text: str, position: int) -> list[str]:
     return openings
 
 
-def test_the_statements_of_every_arrow_that_competes_are_looked_at() -> None:
-    modules = {name.partition(".")[0] for name in STATEMENTS}
-    assert modules >= {"claim", "promote", "finish", "bury", "rescue", "progress"}
+def write_prepare(name: str, text: str) -> str:
+    """Return a PREPARE of the statement; a comment names the parameters."""
+    parameters = list(dict.fromkeys(PARAMETER.findall(text)))
+    statement = PARAMETER.sub(lambda m: f"${parameters.index(m[1]) + 1}", text)
+    names = ", ".join(f"${n} {name}" for n, name in enumerate(parameters, 1))
+    short = name.rpartition(".")[2].lower()
+    return f"-- {name}: {names}\nPREPARE {short} AS{statement.rstrip()};"
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_what_is_chosen_by_skip_locked_stands_in_a_materialized_cte(name: str) -> None:
+def test_every_transition_that_competes_for_rows_is_covered() -> None:
+    modules = {name.partition(".")[0] for name in COMPETING}
+    assert modules >= {
+        "claim",
+        "finish_died",
+        "finish_moved",
+        "finish_succeeded",
+        "progress",
+        "promote",
+        "rescue",
+    }
+
+
+@pytest.mark.parametrize("name", COMPETING)
+def test_skip_locked_is_inside_a_materialized_cte(name: str) -> None:
     # Elsewhere the planner may run it twice, lock other rows, and exceed its LIMIT.
     text = STATEMENTS[name]
     for found in re.finditer("SKIP LOCKED", text):
         openings = find_openings(text, found.start())
         assert any(opening.endswith("AS MATERIALIZED") for opening in openings)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_part_is_left_unjoined(name: str) -> None:
+    text = STATEMENTS[name].replace("{channel}", "").replace("'{}'", "")
+    assert "{" not in text
+    assert "%" not in PARAMETER.sub("", text)
+
+
+@pytest.mark.parametrize("name", PREPARABLE)
+@pytest.mark.postgresql
+@pytest.mark.django_db
+def test_postgresql_prepares_every_statement(name: str) -> None:
+    text = write_prepare(name, STATEMENTS[name])
+    # Shown by `pytest -s`, ready to be pasted into psql.
+    print(text)
+    with connection.cursor() as cursor:
+        cursor.execute(text)
+        cursor.execute("DEALLOCATE ALL")

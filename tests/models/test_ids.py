@@ -1,4 +1,4 @@
-"""The ids of jobs: UUIDs of version 7, in the order they were made, never twice."""
+"""The ids of jobs: unique UUIDs of version 7, in the order of their creation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import uuid
 from django_jobqueue.models.record import make_id
 
 
-def test_an_id_is_a_uuid_like_any_other() -> None:
+def test_an_id_is_a_valid_uuid() -> None:
     id = make_id()
     assert id.version == 7
     assert id.variant == uuid.RFC_4122
@@ -23,11 +23,11 @@ def test_an_id_is_a_uuid_like_any_other() -> None:
 def test_ids_of_one_process_sort_in_the_order_they_were_made() -> None:
     ids = [make_id() for _ in range(10_000)]
     assert ids == sorted(ids)
-    # The random part, too: 62 bits of each.
+    # The random part is unique too: 62 bits of each.
     assert len({id.int & (1 << 62) - 1 for id in ids}) == 10_000
 
 
-def test_a_forked_process_does_not_go_on_with_the_same_randomness() -> None:
+def test_a_forked_process_uses_new_random_bits() -> None:
     make_id()
     reading, writing = os.pipe()
     child = os.fork()

@@ -1,5 +1,5 @@
-"""Seeded bugs: each breaks one rule of the design, and the tests must notice.
+"""Seeded bugs: each breaks one rule of the design, and a test must fail.
 
-catalogue.py lists them, running.py tries them in scratch copies, `make mutants` runs
-it. tests/test_mutants.py looks that every one still fits the code.
+catalogue/ lists them, running.py applies each in a scratch copy and runs its tests;
+`make mutants` runs all. tests/test_mutants.py checks that each still applies.
 """

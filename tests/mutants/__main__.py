@@ -1,10 +1,10 @@
-"""Try the seeded bugs and tell which of them the tests do not find.
+"""Try the seeded bugs and report those that no test finds.
 
     python -m tests.mutants [--only SUBSTRING] [--jobs N] [--list]
 
-`make mutants` calls it. First the tests that are named must pass on the code as it is.
-Ends with code 1 if a bug survives, if its text is no longer in the code, or if no test
-could say anything about it. One temporary PostgreSQL server serves all runs.
+`make mutants` calls it. First the named tests must pass on the unchanged code. Exits
+with code 1 if a bug survives, if its text is no longer in the code, or if its tests
+could not run. One temporary PostgreSQL server serves all runs.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_variables() -> dict[str, str]:
-    """Return the environment of the runs: nothing of another project's."""
+    """Return the environment of the runs, without variables of another project."""
     theirs = {"DJANGO_SETTINGS_MODULE", "PYTHONPATH", "PYTHONHOME"}
     return {name: value for name, value in os.environ.items() if name not in theirs}
 
 
 def has_sound_tests(mutants: list[Mutant], variables: dict[str, str]) -> bool:
-    """Tell whether the tests that are to fail pass on the code as it is."""
+    """Return whether the named tests pass on the unchanged code."""
     is_sound = True
     for database in sorted({mutant.database for mutant in mutants}):
         tests = {
@@ -90,7 +90,7 @@ def has_sound_tests(mutants: list[Mutant], variables: dict[str, str]) -> bool:
             for test in mutant.tests
             if mutant.database == database
         }
-        say(f"the code as it is, on {database}: ")
+        say(f"the unchanged code, on {database}: ")
         with scratch_copy() as root:
             report = run_tests(root, list(tests), database, variables)
         is_passed = report.code == 0
@@ -102,7 +102,7 @@ def has_sound_tests(mutants: list[Mutant], variables: dict[str, str]) -> bool:
 def try_all(
     mutants: list[Mutant], variables: dict[str, str], *, jobs: int
 ) -> list[Finding]:
-    """Try one after the other, or several at a time; print a line for each."""
+    """Try the mutants, `jobs` at a time; print a line for each."""
     findings = []
     with ThreadPoolExecutor(jobs) as executor:
         tries = executor.map(lambda mutant: try_mutant(mutant, variables), mutants)

@@ -1,4 +1,4 @@
-"""What a seeded bug is: texts to change in the code, and the tests that must fail."""
+"""A seeded bug: texts to change in the code, and the tests that must fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class DoesNotApply(Exception):
-    """The code has moved: the text of a mutation is not there as often as it says."""
+    """The code has changed: the text does not occur as often as the edit says."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Edit:
     old: str
     new: str
     _: KW_ONLY
-    # How often the text stands there, and which of them to change; None: all.
+    # How often the text occurs, and which occurrence to change; None: all.
     count: int = 1
     nth: int | None = None
 
     def apply(self, root: Path) -> None:
-        """Write the change into a copy of the repository. Raises DoesNotApply."""
+        """Apply the change to a copy of the repository. Raises DoesNotApply."""
         path = root / self.file
         path.write_text(self.change(path.read_text()))
 
@@ -33,7 +33,7 @@ class Edit:
         pieces = text.split(self.old)
         if len(pieces) - 1 != self.count:
             raise DoesNotApply(
-                f"{self.file} has this text {len(pieces) - 1} times and not "
+                f"{self.file} has this text {len(pieces) - 1} times, not "
                 f"{self.count}:\n{self.old}"
             )
         if self.nth is None:
@@ -47,11 +47,11 @@ class Mutant:
     """One seeded bug."""
 
     name: str
-    # The rule that it breaks, in one sentence.
+    # The rule that it breaks, as one sentence.
     breaks: str
     edits: Sequence[Edit]
     _: KW_ONLY
-    # What pytest is given: files or single tests, as few as will do.
+    # Arguments of pytest: as few files or single tests as suffice.
     tests: Sequence[str]
     database: str = "postgresql"
 

@@ -1,8 +1,7 @@
 """Try seeded bugs: each in a scratch copy of the tree, with the tests it names.
 
-A bug counts as found when a test fails. A test that could not be collected or set up
-has found nothing, and neither has one that failed since the change is no valid Python
-or SQL.
+A bug counts as found when a test fails. An error in collection or set-up does not
+count, and neither does a failure because the change is not valid Python or SQL.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ NOT_COPIED = (
 )  # fmt: skip
 PYTEST = ("-q", "--maxfail=1", "--tb=short", "--hypothesis-seed=0")
 PLUGINS = ("-p", "no:randomly", "-p", "no:cacheprovider")
-# A run that takes longer hangs.
-LONGEST = 300.0
-# What a change that is itself wrong leads to.
-ACCIDENT = re.compile(r"\b(Syntax|Programming|Import|ModuleNotFound|Name)Error\b")
+# A run that takes longer has hung.
+RUN_SECONDS = 300.0
+# Errors that show that the change itself is invalid.
+INVALID_CHANGE = re.compile(r"\b(Syntax|Programming|Import|ModuleNotFound|Name)Error\b")
 
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -48,7 +47,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one seeded bug."""
+    """The result for one seeded bug."""
 
     verdict: Verdict
     detail: str
@@ -57,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What pytest said: its exit code, and the first test that failed or broke."""
+    """Pytest's exit code, and the first test with a failure or an error."""
 
     code: int
     failed: str = ""
@@ -80,20 +79,20 @@ def try_mutant(mutant: Mutant, variables: dict[str, str]) -> Finding:
 
 
 def judge(report: Report) -> tuple[Verdict, str]:
-    """Tell whether the bug was found, and by which test."""
+    """Return whether the bug was found, and by which test."""
     if report.code == 0:
         return Verdict.SURVIVED, "all tests passed"
     if report.code == 1 and report.failed:
-        if ACCIDENT.search(report.message):
+        if INVALID_CHANGE.search(report.message):
             return Verdict.BROKEN, f"the change is not valid: {report.message}"
         return Verdict.FOUND, report.failed
-    reason = report.broke or f"pytest ended with code {report.code}\n{report.output}"
+    reason = report.broke or f"pytest exited with code {report.code}\n{report.output}"
     return Verdict.BROKEN, f"no test failed: {reason}"
 
 
 @contextlib.contextmanager
 def scratch_copy() -> Iterator[Path]:
-    """Give a copy of the tree that is gone afterwards."""
+    """Yield a copy of the tree, deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="jobqueue-mutant-") as directory:
         root = Path(directory) / "tree"
         shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*NOT_COPIED))
@@ -103,20 +102,20 @@ def scratch_copy() -> Iterator[Path]:
 def run_tests(
     root: Path, tests: Sequence[str], database: str, variables: dict[str, str]
 ) -> Report:
-    """Run pytest inside a copy and read what it says."""
+    """Run pytest inside a copy and read its report."""
     xml = root / "report.xml"
     command = [sys.executable, "-m", "pytest", *PYTEST, *PLUGINS, f"--junit-xml={xml}"]
     code, output = _run(
         [*command, *tests],
         root,
-        # PYTHONPATH, since the package is also installed from where we are.
+        # PYTHONPATH, since the package is also installed from the original folder.
         {**variables, "JOBQUEUE_TEST_DATABASE": database, "PYTHONPATH": str(root)},
     )
     return read_report(xml, code, output)
 
 
 def read_report(xml: Path, code: int, output: str) -> Report:
-    """Read pytest's own report: failures are of tests, errors of what is around."""
+    """Read pytest's XML report: a failure is a test's, an error is of its set-up."""
     tail = "\n".join(output.splitlines()[-15:])
     try:
         suite = ElementTree.parse(xml).getroot()[0]
@@ -139,7 +138,7 @@ def _last_line(text: str | None) -> str:
 
 
 def _run(command: list[str], root: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run a command in a session of its own, so that its workers end with it."""
+    """Run a command in its own session: its workers are killed with it."""
     with (root / "output").open("w+") as output:
         process = subprocess.Popen(
             command,
@@ -152,7 +151,7 @@ def _run(command: list[str], root: Path, env: dict[str, str]) -> tuple[int, str]
         )
         _running.add(process)
         try:
-            code = process.wait(LONGEST)
+            code = process.wait(RUN_SECONDS)
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
         finally:
@@ -163,7 +162,7 @@ def _run(command: list[str], root: Path, env: dict[str, str]) -> tuple[int, str]
 
 
 def end_runs() -> None:
-    """End what runs, from another thread than those that wait for it."""
+    """Kill the running commands; called from another thread than the waiting ones."""
     for process in list(_running):
         _end(process)
 

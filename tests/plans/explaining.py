@@ -1,4 +1,4 @@
-"""EXPLAIN of the hot statements, as a worker's own connection plans them."""
+"""EXPLAIN of the hot statements, planned by a worker's own connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s(?:::([a-z0-9]+(?:\[\])?))?")
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run of a statement did."""
+    """The indexes, scans, rows and pages of one execution."""
 
     nodes: list[dict[str, Any]]
     pages: int
@@ -24,7 +24,7 @@ class Plan:
 
     @property
     def indexes(self) -> set[str]:
-        """The indexes of the job table that were read."""
+        """Return the indexes of the job table that were read."""
         names = {node["Index Name"] for node in self.nodes if "Index Name" in node}
         return {name for name in names if name.startswith("jobqueue_job_")}
 
@@ -44,7 +44,7 @@ def explain(
     *,
     plan: str,
 ) -> Plan:
-    """Run a statement and undo it; `plan` is "generic" or "custom"."""
+    """Execute a statement and roll it back; `plan` is "generic" or "custom"."""
     with session.transaction(force_rollback=True):
         session.execute(f"SET LOCAL plan_cache_mode = force_{plan}_plan")
         text, names = _number_parameters(statement)
@@ -55,23 +55,23 @@ def explain(
 
 
 class EarlyPlan:
-    """A statement that a session plans now, to be run when the table has grown.
+    """A statement planned now and executed when the table has grown.
 
-    PostgreSQL keeps a generic plan until the table is analysed or changed.
+    PostgreSQL keeps a generic plan until the table is analysed or altered.
     """
 
     def __init__(self, session: psycopg.Connection[Any], statement: str) -> None:
         self.session = session
         text, self.names = _number_parameters(statement)
         self.id = f"early_{id(self)}"
-        # psycopg forgets all prepared statements at a rollback, once it has its own.
+        # Once psycopg prepares statements itself, a rollback deallocates all of them.
         session.prepare_threshold = None
         session.execute("SET plan_cache_mode = force_generic_plan")
         session.execute(f"PREPARE {self.id} AS {text}")
         session.execute(f"EXPLAIN {_call(session, self.id, [None] * len(self.names))}")
 
     def explain(self, parameters: dict[str, Any]) -> Plan:
-        """Run the statement by its early plan and undo it."""
+        """Execute the statement with its early plan and roll it back."""
         values = [parameters[name] for name in self.names]
         with self.session.transaction(force_rollback=True):
             return _run(self.session, self.id, values)
@@ -90,14 +90,14 @@ def _call(session: psycopg.Connection[Any], name: str, values: list[Any]) -> str
 
 
 def read_plan(found: list[dict[str, Any]]) -> Plan:
-    """Read what EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) returned."""
+    """Read the output of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)."""
     root = found[0]["Plan"]
     pages = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
     return Plan(list(_walk(root)), pages, root["Actual Rows"])
 
 
 def _number_parameters(statement: str) -> tuple[str, list[str]]:
-    """Turn %(name)s::type into $1::type, in the order of their first use."""
+    """Turn %(name)s::type into $1::type, in the order of first use."""
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:

@@ -1,9 +1,9 @@
-"""The hot statements read their index, and as many pages as they have jobs to move.
+"""The hot statements use their index, and read pages in proportion to the jobs moved.
 
-Not as many as there are finished, scheduled or pending rows: each is measured on a
-small table and on one with 1,000,000 finished, 1,000,000 scheduled and 100,000 pending
-jobs, with statistics of an empty queue and of a full one, as a generic and as a custom
-plan; claims and looks also by a plan that was made while the table was empty.
+The number of finished, scheduled or pending rows must not matter. Each statement is
+measured on a small table and on one with 1,000,000 finished, 1,000,000 scheduled and
+100,000 pending jobs, with statistics of an empty and of a full queue, with a generic
+and a custom plan; claims and backlog reads also with a plan made on the empty table.
 """
 
 from __future__ import annotations
@@ -19,26 +19,23 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from django_jobqueue.lifecycle.bury import WRITE_DIED
 from django_jobqueue.lifecycle.claim import (
     CLAIM_JOBS,
     CLAIM_SUSPECTS,
-    HIGHEST,
-    LOWEST,
-    NIL,
-    Span,
+    FIND_FREE_QUEUES,
     dump_spans,
-    whole,
 )
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.finish import WRITE_MOVED, WRITE_SUCCEEDED
-from django_jobqueue.lifecycle.look import COUNT_BACKLOG, FIND_NEXT_DUE, LOOK_AROUND
-from django_jobqueue.lifecycle.progress import WRITE_PROGRESS
+from django_jobqueue.lifecycle.finish_died import WRITE_DIED
+from django_jobqueue.lifecycle.finish_moved import WRITE_MOVED
+from django_jobqueue.lifecycle.finish_succeeded import WRITE_SUCCEEDED
 from django_jobqueue.lifecycle.promote import PROMOTE_JOBS
-from django_jobqueue.lifecycle.prune import BATCH, HAS_DUE_JOBS, find_due_jobs
-from django_jobqueue.lifecycle.reconcile import READ_OWNED_JOBS
-from django_jobqueue.lifecycle.rescue import RESCUE_JOBS
-from django_jobqueue.worker.connections import close_database, open_database
+from django_jobqueue.lifecycle.prune import BATCH_JOBS, HAS_DUE_JOBS, find_due_jobs
+from django_jobqueue.storage.backlog import COUNT_BACKLOG, FIND_NEXT_DUE, READ_BACKLOG
+from django_jobqueue.storage.claims import HIGHEST, LOWEST, NIL, Span, whole_queue
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.ownership import READ_OWNED_JOBS
+from django_jobqueue.storage.progress import WRITE_PROGRESS
+from django_jobqueue.worker.running.connections import close_database, open_database
 from tests.plans.explaining import EarlyPlan, Plan, explain, read_plan
 
 pytestmark = [
@@ -58,7 +55,7 @@ FILL = """
         'testapp.nothing',
         'queue' || number %% 5,
         kind.status,
-        -- Behind all others: whoever walks them to find a suspect is seen.
+        -- Suspects come last: a plan that scans all others to find one is noticed.
         CASE WHEN %(isolate)s THEN 10000000 ELSE 0 END + number,
         now() + CASE kind.status
             WHEN 'scheduled' THEN interval '1 day' ELSE interval '-1 day'
@@ -82,9 +79,9 @@ NOW = {"now": None}
 
 
 class Filled:
-    """A filled table and the session of a worker that looks at it."""
+    """A filled table and a worker's session that queries it."""
 
-    # Filled with the table.
+    # Set when the table is filled.
     running: Sequence[UUID] = ()
 
     def __init__(self, counts: dict[str, int], *, statistics: str) -> None:
@@ -116,7 +113,7 @@ class Filled:
     def _plan_early(self) -> None:
         assert self.db.own is not None
         for name, (statement, _, _) in list_statements(self).items():
-            if name.startswith(("claim", "look")):
+            if name.startswith(("claim", "read")):
                 self.early[name] = EarlyPlan(self.db.own, statement)
 
     def _fill(self, status: str, count: int, *, isolate: bool = False) -> None:
@@ -130,7 +127,7 @@ class Filled:
 
     def explain_all(self) -> tuple[dict[tuple[str, str], Plan], dict[str, int]]:
         """Return (statement, kind of plan) → its plan, and how many rows it moves."""
-        plans, rows = {}, {"prune": BATCH}
+        plans, rows = {}, {"prune": BATCH_JOBS}
         for name, (statement, parameters, count) in list_statements(self).items():
             rows[name] = count
             for kind in ("generic", "custom"):
@@ -141,13 +138,13 @@ class Filled:
         return plans, rows
 
     def explain_prune(self) -> tuple[Plan, Plan]:
-        """Explain the two queries of a batch: Django's own connection plans them."""
+        """Explain the two queries of a batch, which Django's connection plans."""
         later = timezone.now() + timedelta(days=9)
         db = Database(alias="default")
         due = find_due_jobs(db, now=later)["succeeded"]
         with transaction.atomic():
             locked = due.order_by("prune_at").select_for_update(skip_locked=True)
-            rows = locked.values_list("pk", "status")[:BATCH]
+            rows = locked.values_list("pk", "status")[:BATCH_JOBS]
             with db.walking_index():
                 found = rows.explain(format="json", analyze=True, buffers=True)
                 ids = [pk for pk, _ in rows]
@@ -169,7 +166,7 @@ class Filled:
 
 
 def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]:
-    """Name, statement, parameters and the rows that it must move."""
+    """Return name → statement, parameters, and the number of rows it must move."""
     worker, ids = table.worker, list(table.running)
     count = len(ids)
     ended = {
@@ -190,6 +187,7 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         "errors": [""] * count,
         "raises": [1] * count,
         "crashes": [1] * count,
+        "losses": [0] * count,
         "cleared": [False] * count,
     }
     moved = {
@@ -198,16 +196,26 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
         "refunds": [0] * count,
         "troubles": [0] * count,
         "unknowns": [False] * count,
+        "cancelled_error": "",
+        "no_rank": 0,
+        "kept_ranks": [False] * count,
+        "progressed": [False] * count,
     }
-    died = {"reasons": ["exception"] * count, "fingerprints": [""] * count}
-    # By then all that is scheduled is due.
+    died = {
+        "reasons": ["exception"] * count,
+        "fingerprints": [""] * count,
+        "shared_id": "jobqueue.original_id",
+    }
+    # By then all scheduled jobs are due.
     later = {"now": timezone.now() + timedelta(days=9), "limit": 100, "aging": 0}
+    later |= {"no_rank": 0, "passed": []}
     five = [f"queue{n}" for n in range(5)]
     one = {"queues": ["queue1"], "limits": [50], "worker_id": worker, **NOW}
+    one["passed"] = []
     many = {"queues": five, "limits": [10] * 5, "worker_id": worker, **NOW}
-    one |= dump_spans([whole("queue1")])
-    many |= dump_spans(list(map(whole, five)))
-    # Two parts of each queue, as a worker reads that has claimed from it before.
+    one |= dump_spans([whole_queue("queue1")])
+    many |= {**dump_spans(list(map(whole_queue, five))), "passed": []}
+    # Two ranges of each queue, as read by a worker that has claimed from it before.
     parts = [
         Span(name, low, NIL, high)
         for name in five
@@ -215,8 +223,8 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
     ]
     too, without = {"with_suspects": True}, {"with_suspects": False}
     return {
-        # First: a claim that is undone leaves entries that these would have to pass.
-        "look around": (LOOK_AROUND, NOW, 1),
+        # First: a claim that was rolled back leaves index entries to skip.
+        "read the backlog": (READ_BACKLOG, NOW, 1),
         "count backlog": (COUNT_BACKLOG, {"queues": many["queues"], "limit": 100}, 1),
         "claim from one queue": (CLAIM_JOBS, {**one, **too}, 50),
         "claim from five queues": (CLAIM_JOBS, {**many, **too}, 50),
@@ -227,39 +235,31 @@ def list_statements(table: Filled) -> dict[str, tuple[str, dict[str, Any], int]]
             {**many, **without, **dump_spans(parts)},
             50,
         ),
+        "find free queues": (FIND_FREE_QUEUES, {**many, **without}, 5),
         "claim suspects from one queue": (CLAIM_SUSPECTS, one, SUSPECTS // 5),
         "claim suspects from five queues": (CLAIM_SUSPECTS, many, 50),
         "promote": (PROMOTE_JOBS, later, 100),
-        # Answers with one row, whether all were written.
+        # Returns one row: whether all ends were written.
         "finish": (WRITE_SUCCEEDED, {**ended, "count": count}, 1),
         "retry": (WRITE_MOVED, {**ended, **moved}, count),
-        "bury": (WRITE_DIED, {**ended, **died}, count),
+        "die": (WRITE_DIED, {**ended, **died}, count),
         "progress": (
             WRITE_PROGRESS,
             {**ended, "progresses": ["{}"] * count},
             count,
         ),
-        "rescue": (
-            RESCUE_JOBS,
-            {
-                "workers": [worker],
-                "ttl": timedelta(seconds=30),
-                "limit": 500,
-                "run_once": [],
-                "max_lost": 10,
-                "message": "",
-                "aging": 0,
-                **NOW,
-            },
+        "reconcile": (
+            READ_OWNED_JOBS,
+            {"worker_id": worker, "after": NIL, "limit": 1000},
             count,
         ),
-        "reconcile": (READ_OWNED_JOBS, {"worker_id": worker, "limit": 1000}, count),
         "find next due": (FIND_NEXT_DUE, NOW, 1),
         "has due jobs": (HAS_DUE_JOBS, {"now": later["now"]}, 1),
     }
 
 
 ALLOWED = {
+    "find free queues": {"jobqueue_job_claim"},
     "claim from one queue": {"jobqueue_job_claim", "jobqueue_job_pkey"},
     "claim from five queues": {"jobqueue_job_claim", "jobqueue_job_pkey"},
     "claim no suspects from one queue": {"jobqueue_job_claim", "jobqueue_job_pkey"},
@@ -270,12 +270,16 @@ ALLOWED = {
     "promote": {"jobqueue_job_due", "jobqueue_job_pkey"},
     "finish": {"jobqueue_job_pkey"},
     "retry": {"jobqueue_job_pkey"},
-    "bury": {"jobqueue_job_pkey"},
+    "die": {"jobqueue_job_pkey"},
     "progress": {"jobqueue_job_pkey"},
     "rescue": {"jobqueue_job_owner", "jobqueue_job_pkey"},
     "reconcile": {"jobqueue_job_owner"},
     "count backlog": {"jobqueue_job_claim"},
-    "look around": {"jobqueue_job_claim", "jobqueue_job_suspects", "jobqueue_job_due"},
+    "read the backlog": {
+        "jobqueue_job_claim",
+        "jobqueue_job_suspects",
+        "jobqueue_job_due",
+    },
     "has due jobs": {"jobqueue_job_prune"},
     "find next due": {"jobqueue_job_due"},
     "prune": {"jobqueue_job_prune", "jobqueue_job_pkey"},
@@ -291,7 +295,7 @@ def statistics(request: pytest.FixtureRequest) -> str:
 def measured(
     transactional_db: None, statistics: str
 ) -> dict[tuple[str, str], tuple[Plan, Plan, int]]:
-    """(statement, kind of plan) → its plan on a small and on a large table."""
+    """Return (statement, kind of plan) → its plan on a small and on a large table."""
     plans: dict[str, dict[tuple[str, str], Plan]] = {}
     rows: dict[str, int] = {}
     for size, counts in (("small", SMALL), ("large", LARGE)):
@@ -318,7 +322,7 @@ def test_hot_statements_read_their_index_and_no_more_pages_as_the_table_grows(
         # A DELETE without RETURNING returns no rows.
         if large.rows != (0 if kind == "delete" else rows):
             faults.append(f"{line}: {large.rows} rows, not {rows}")
-        # A larger index is a level or two deeper: some pages for each row moved.
+        # A larger index is a level or two deeper: some more pages for each row moved.
         if large.pages > 2 * small.pages + 20 * max(rows, 5):
             faults.append(f"{line}: grows with the table")
     print("\n".join(report))

@@ -1,7 +1,7 @@
 """A worker does not keep the plans that it made while the table was empty.
 
-Autovacuum may take a minute to notice that a queue has filled, and until then a generic
-plan stays as it is.
+Autovacuum may take a minute to notice that a queue has filled. Until then a generic
+plan does not change.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from django.db import connection
 from django.utils import timezone
 
 from django_jobqueue.lifecycle.claim import claim_jobs
-from django_jobqueue.lifecycle.database import REPLAN, Database
-from django_jobqueue.lifecycle.endings import Ending
 from django_jobqueue.lifecycle.finish import finish_attempts
-from django_jobqueue.lifecycle.reconcile import OwnedJob, make_claim
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Succeeded
-from django_jobqueue.worker.connections import close_database, open_database
+from django_jobqueue.storage.database import REPLAN_SECONDS, Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.storage.ownership import OwnedJob, make_claim
+from django_jobqueue.worker.running.connections import close_database, open_database
 from tests.factories import make_job
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
@@ -32,7 +32,7 @@ FILL = """
 """
 
 
-def test_finish_goes_by_the_primary_key_soon_after_the_table_has_grown() -> None:
+def test_finish_uses_the_primary_key_soon_after_the_table_has_grown() -> None:
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE jobqueue_job")
         cursor.execute("ALTER TABLE jobqueue_job SET (autovacuum_enabled = off)")
@@ -60,20 +60,21 @@ def plan_on_the_empty_table(db: Database) -> None:
         queue="default",
         is_cancel_requested=False,
         crashes=0,
+        lost=0,
         given_back=0,
         max_attempts=None,
         backoff=None,
         claimed_at=timezone.now(),
     )
-    gone = Ending(claim=make_claim(job), outcome=Succeeded(), started=0.0)
-    report = finish_attempts(db, [gone], worker_id=uuid4(), options=get_options())
+    refused = Ending(claim=make_claim(job), outcome=Succeeded(), started=0.0)
+    report = finish_attempts(db, [refused], worker_id=uuid4(), options=get_options())
     assert report.lost
 
 
 def count_entries_read(db: Database, *, is_late: bool) -> int:
-    """Finish one job; return how many entries of the primary key that read.
+    """Finish one job; return how many primary key entries were read.
 
-    `is_late`: the plans are as old as they may get.
+    `is_late`: the plans have reached their maximum age.
     """
     worker_id = uuid4()
     make_job(status="pending")
@@ -81,7 +82,7 @@ def count_entries_read(db: Database, *, is_late: bool) -> int:
     [claim] = claim_jobs(db, {"default": 1}, worker_id=worker_id)
     before = read_entries(db)
     if is_late:
-        db.plans.since = time.monotonic() - REPLAN - 0.1
+        db.plans.since = time.monotonic() - REPLAN_SECONDS - 0.1
     ending = Ending(claim=claim, outcome=Succeeded(), started=time.monotonic())
     report = finish_attempts(db, [ending], worker_id=worker_id, options=get_options())
     assert report.done

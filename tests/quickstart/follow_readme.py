@@ -1,17 +1,16 @@
-"""Do what README.md and docs/quickstart.md say, word for word, as a reader would.
+"""Execute README.md and docs/quickstart.md literally, as a reader would.
 
     python3 -m tests.quickstart.follow_readme [README.md] [docs/quickstart.md]
 
 `make test-quickstart` calls it. Each page gets a fresh virtual environment and an empty
-folder. Its `shell` blocks are run as they stand; a `python` block whose first line
-names a file (`# shop/jobs.py`) is added to the end of that file. At the end the job
-that the page enqueued must have succeeded.
+folder. Its `shell` blocks are run unchanged; a `python` block whose first line names a
+file (`# shop/jobs.py`) is appended to that file. At the end the job that the page
+enqueued must have succeeded.
 
-On SQLite, and if DATABASE_URL is set, on PostgreSQL too, in a database `test_…` made
-for this and dropped afterwards. Two things differ from what a reader does: where the
-page says `pip install django-jobqueue`, a wheel built from this checkout is installed;
-and README.md speaks to somebody who has a project, so one is made by `startproject`.
-Standard library only.
+Runs on SQLite, and on PostgreSQL if DATABASE_URL is set, in a database `test_…` that is
+created and dropped. The pages install from a checkout beside the project: a link to
+this one is put there. `make release` passes a wheel to install instead. README.md
+assumes a project, so `startproject` makes one. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,14 +31,15 @@ from tests.venvs import create_venv, default_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = ("README.md", "docs/quickstart.md")
-# Under this heading the steps of README.md stand; other pages are steps throughout.
+# The steps of README.md are under this heading; other pages consist of steps only.
 SECTION = "Quickstart"
 RESULT = "Hello Ada"
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w./-]+\.py)\n")
-REQUIREMENT = re.compile(r"django-jobqueue(\[[\w,]+\])?")
-# What another project, or a test run around us, has said is not for the reader.
+CHECKOUT = "django-jobqueue"
+REQUIREMENT = re.compile(rf"(?:\.\./)?{CHECKOUT}(\[[\w,]+\])?")
+# Variables of another project or of a surrounding test run, removed for the reader.
 FOREIGN = re.compile(r"(DJANGO_|PYTHON|JOBQUEUE_|JOB_|WORKER_)")
 
 CHECK_RESULT = f"""
@@ -60,7 +60,7 @@ class Step:
     """One block of a page: commands to run, or text to add to a file."""
 
     text: str
-    # "": commands.
+    # "" for a block of commands.
     path: str = ""
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Step:
 
 
 def read_steps(page: str, *, section: str = "") -> list[Step]:
-    """Return the steps of a page, of one section if it is named."""
+    """Return the steps of a page, or of one section of it."""
     if section:
         match = re.search(
             rf"^## {re.escape(section)}$(.*?)(?=^## |\Z)",
@@ -89,8 +89,10 @@ def read_steps(page: str, *, section: str = "") -> list[Step]:
     return steps
 
 
-def follow(step: Step, *, folder: Path, env: dict[str, str], wheel: Path) -> None:
-    """Do what one step says. Raises StepFailed."""
+def follow(
+    step: Step, *, folder: Path, env: dict[str, str], wheel: Path | None
+) -> None:
+    """Execute one step. Raises StepFailed."""
     if step.path:
         path = folder / step.path
         if not path.parent.is_dir():
@@ -99,14 +101,16 @@ def follow(step: Step, *, folder: Path, env: dict[str, str], wheel: Path) -> Non
             file.write(f"\n{step.text}")
         return
     lines = [
-        REQUIREMENT.sub(rf"{wheel}\1", line) if "pip install" in line else line
+        REQUIREMENT.sub(rf"{wheel}\1", line)
+        if wheel and "pip install" in line
+        else line
         for line in step.text.splitlines()
     ]
     run(["bash", "-eu", "-c", "\n".join(lines)], folder=folder, env=env)
 
 
 def run(command: list[str], *, folder: Path, env: dict[str, str]) -> str:
-    """Run a command, show what it says and return it. Raises StepFailed."""
+    """Run a command, print its output and return it. Raises StepFailed."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -123,16 +127,17 @@ def run(command: list[str], *, folder: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
-def follow_page(name: str, *, wheel: Path, url: str) -> None:
-    """Follow one page on one database, and see whether its job has run."""
+def follow_page(name: str, *, wheel: Path | None, url: str) -> None:
+    """Follow one page on one database, and check that its job has run."""
     is_readme = name == "README.md"
     steps = read_steps((ROOT / name).read_text(), section=SECTION if is_readme else "")
     with tempfile.TemporaryDirectory(prefix="jobqueue-quickstart-") as directory:
         venv, folder = Path(directory, "venv"), Path(directory, "project")
         folder.mkdir()
+        Path(directory, CHECKOUT).symlink_to(ROOT)
         create_venv(venv, default_python()[0])
         env = make_env(venv, url)
-        with database(url, venv, wheel, env) as address:
+        with database(url, venv, env) as address:
             if address:
                 env["DATABASE_URL"] = address
             if is_readme:
@@ -148,12 +153,12 @@ def follow_page(name: str, *, wheel: Path, url: str) -> None:
 
 
 def make_env(venv: Path, url: str) -> dict[str, str]:
-    """Return the environment of somebody who has activated the venv."""
+    """Return the environment of a user who has activated the venv."""
     env = {name: text for name, text in os.environ.items() if not FOREIGN.match(name)}
     env["PATH"] = os.pathsep.join([str(venv / "bin"), env.get("PATH", os.defpath)])
     env["VIRTUAL_ENV"] = str(venv)
     env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-    # pip's progress would hide the rest.
+    # pip's progress would hide the other output.
     env["PIP_QUIET"] = "1"
     if not url:
         env.pop("DATABASE_URL", None)
@@ -161,7 +166,7 @@ def make_env(venv: Path, url: str) -> dict[str, str]:
 
 
 def make_project(folder: Path, env: dict[str, str], *, url: str) -> None:
-    """Make what the reader of README.md has: a project with an app."""
+    """Make what README.md assumes: a project with an app."""
     print("  a project with an app, as startproject and startapp make them", flush=True)
     commands = (
         "python -m pip install 'Django>=5.2'",
@@ -170,22 +175,21 @@ def make_project(folder: Path, env: dict[str, str], *, url: str) -> None:
     )
     for command in commands:
         run(["bash", "-eu", "-c", command], folder=folder, env=env)
-    with (folder / "mysite" / "settings.py").open("a") as settings:
-        settings.write("\nINSTALLED_APPS += ['shop']\n")
-        if url:
+    if url:
+        with (folder / "mysite" / "settings.py").open("a") as settings:
             settings.write(
-                "import environ\n"
+                "\nimport environ\n"
                 "DATABASES = {'default': environ.Env().db_url('DATABASE_URL')}\n"
             )
 
 
 @contextmanager
-def database(url: str, venv: Path, wheel: Path, env: dict[str, str]) -> Iterator[str]:
-    """Give the address of an empty database on that server; "" for SQLite."""
+def database(url: str, venv: Path, env: dict[str, str]) -> Iterator[str]:
+    """Yield the address of an empty database on that server; "" for SQLite."""
     if not url:
         yield ""
         return
-    # The reader's own database exists already; only a driver can make ours.
+    # Only a driver can create the database, and it is installed in the venv.
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", "psycopg[binary]>=3.2"]
     run(pip, folder=ROOT, env=env)
@@ -203,35 +207,28 @@ def database(url: str, venv: Path, wheel: Path, env: dict[str, str]) -> Iterator
         run([*ask, f'DROP DATABASE "{name}" WITH (FORCE)'], folder=ROOT, env=env)
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel that stands for the one on the package index."""
-    python = default_python()[0]
-    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", str(ROOT)]
-    run([*command, "--wheel-dir", str(folder)], folder=folder, env=dict(os.environ))
-    [wheel] = folder.glob("django_jobqueue-*.whl")
-    return wheel
+def follow_pages(pages: Sequence[str], *, wheel: Path | None, url: str) -> int:
+    """Follow each page on each database; return the exit code."""
+    for name in pages:
+        for label, address in (("SQLite", ""), ("PostgreSQL", url)):
+            if label == "PostgreSQL" and not url:
+                print(f"{name} on PostgreSQL: not run, DATABASE_URL is not set")
+                continue
+            print(f"{name} on {label}", flush=True)
+            try:
+                follow_page(name, wheel=wheel, url=address)
+            except (StepFailed, subprocess.TimeoutExpired) as error:
+                print(f"{name} on {label}: FAILED: {error}", file=sys.stderr)
+                return 1
+            print(f"{name} on {label}: works", flush=True)
+    return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", default=PAGES, metavar="PAGE")
     pages = parser.parse_args().pages
-    url = os.environ.get("DATABASE_URL", "")
-    with tempfile.TemporaryDirectory(prefix="jobqueue-wheel-") as directory:
-        wheel = build_wheel(Path(directory))
-        for name in pages:
-            for label, address in (("SQLite", ""), ("PostgreSQL", url)):
-                if label == "PostgreSQL" and not url:
-                    print(f"{name} on PostgreSQL: not run, DATABASE_URL is not set")
-                    continue
-                print(f"{name} on {label}", flush=True)
-                try:
-                    follow_page(name, wheel=wheel, url=address)
-                except (StepFailed, subprocess.TimeoutExpired) as error:
-                    print(f"{name} on {label}: FAILED: {error}", file=sys.stderr)
-                    return 1
-                print(f"{name} on {label}: works", flush=True)
-    return 0
+    return follow_pages(pages, wheel=None, url=os.environ.get("DATABASE_URL", ""))
 
 
 if __name__ == "__main__":

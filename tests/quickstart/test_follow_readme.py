@@ -1,6 +1,6 @@
-"""The script that follows the README: it reads what stands there, and says what fails.
+"""The script that follows the README: it reads the steps and reports failures.
 
-The whole walk takes minutes and an index of packages: `make test-quickstart`.
+Following the pages takes minutes and a package index: `make test-quickstart`.
 """
 
 from pathlib import Path
@@ -90,9 +90,13 @@ def test_only_the_requirement_of_pip_is_replaced(
     monkeypatch.setattr(
         follow_readme, "run", lambda command, **kwargs: run.append(command[-1])
     )
-    text = 'pip install "django-jobqueue[binary]"\necho django-jobqueue\n'
+    text = 'pip install "../django-jobqueue[binary]"\necho django-jobqueue\n'
     follow(Step(text), folder=tmp_path, env={}, wheel=WHEEL)
-    assert run == [f'pip install "{WHEEL}[binary]"\necho django-jobqueue']
+    follow(Step(text), folder=tmp_path, env={}, wheel=None)
+    assert run == [
+        f'pip install "{WHEEL}[binary]"\necho django-jobqueue',
+        text.rstrip("\n"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def fail_as_told(name: str) -> None:
     raise {"lookup": LookupError, "value": ValueError}[name]("as told")
 
 
-# What only code can say belongs here, whatever the version of Django.
+# Options that only code can set, for every version of Django.
 fail_as_told: JobTask = fail_as_told.using(discard_on=LookupError, max_attempts=2)
 
 
@@ -37,6 +37,21 @@ def make_group(name: str, *, fail: bool = False) -> None:
 
 
 make_group: JobTask = make_group.using(atomic=True, max_attempts=1)
+
+
+@task
+def return_function() -> Any:
+    return lambda: None
+
+
+@task
+async def return_function_async() -> Any:
+    return lambda: None
+
+
+@task
+def return_tuple() -> Any:
+    return {"pair": (1, b"two")}
 
 
 @task(takes_context=True)

@@ -1,4 +1,4 @@
-"""The handlers that the tests run."""
+"""The ordinary handlers that the tests run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from django_jobqueue import (
 )
 
 from . import dangerous as dangerous
-from . import ledgered as ledgered
-from . import lingering as lingering
+from . import hostile_jobs as hostile_jobs
+from . import ledger_jobs as ledger_jobs
+from . import leftover_jobs as leftover_jobs
 from . import rehearsed as rehearsed
 from .models import Effect
 
@@ -68,7 +69,7 @@ def leave_effect_atomically(
 ) -> None:
     Effect.objects.create(name=name, job_id=context.job_id)
     nothing.using(queue="follow-up").enqueue()
-    meet(touch, until)
+    touch_and_wait(touch, until)
     if fail:
         raise ValueError("after the effect")
 
@@ -99,12 +100,12 @@ def fail_for_good() -> None:
 
 
 @job
-def give_up() -> None:
-    raise Discard("nobody wants this")
+def discard_itself() -> None:
+    raise Discard("not wanted")
 
 
 @job
-def call_off() -> None:
+def cancel_itself() -> None:
     raise Cancel("not needed any more")
 
 
@@ -117,7 +118,7 @@ def snooze_once(context: JobContext, seconds: float = 0.0) -> int:
 
 
 @job(takes_context=True)
-def be_limited_once(context: JobContext) -> int:
+def rate_limit_once(context: JobContext) -> int:
     if not Effect.objects.filter(job_id=context.job_id).exists():
         Effect.objects.create(name="limited", job_id=context.job_id)
         raise RateLimited(0)
@@ -130,7 +131,7 @@ def exit_python() -> None:
 
 
 @job
-def return_something_strange() -> Any:
+def return_unserializable() -> Any:
     return object()
 
 
@@ -159,9 +160,29 @@ async def await_for_ever() -> None:
     await asyncio.Event().wait()
 
 
+@job(timeout=0.2, max_attempts=1)
+async def leave_calls_in_threads(until: str, calls: int = 1) -> None:
+    """Time out in calls that end when a file exists."""
+
+    def wait() -> None:
+        while not Path(until).exists():
+            time.sleep(0.01)
+
+    threads = [asyncio.to_thread(wait) for _ in range(calls)]
+    await asyncio.gather(sync_to_async(wait)(), *threads)
+
+
+@job(timeout=5, max_attempts=1)
+async def call_in_threads(name: str) -> int:
+    """Use both kinds of threads that async code can call."""
+    await asyncio.to_thread(time.sleep, 0)
+    await Effect.objects.acreate(name=name)
+    return threading.get_ident()
+
+
 @job(takes_context=True)
 def wait_for_file(context: JobContext, touch: str, until: str) -> bool:
-    """Say that it runs by touching a file, then wait for another."""
+    """Touch a file, then wait for another or for the worker to stop."""
     Path(touch).touch()
     while not Path(until).exists() and not context.stopping:
         time.sleep(0.01)
@@ -170,14 +191,14 @@ def wait_for_file(context: JobContext, touch: str, until: str) -> bool:
 
 @job
 def ignore_everything(touch: str, until: str) -> None:
-    """Run until the file is there, whatever the worker says."""
-    meet(touch, until)
+    """Run until a file exists, whatever the worker asks."""
+    touch_and_wait(touch, until)
 
 
 @job(takes_context=True)
 def end_as(context: JobContext, outcome: str, touch: str, until: str) -> str:
-    """Wait for a file, then end in the way that is asked for."""
-    meet(touch, until)
+    """Wait for a file, then end with the given outcome."""
+    touch_and_wait(touch, until)
     match outcome:
         case "retry":
             raise ConnectionError
@@ -203,27 +224,27 @@ async def await_file(touch: str, until: str) -> None:
 @job(takes_context=True)
 def report_progress(context: JobContext, touch: str = "", until: str = "") -> str:
     context.progress(0.5, "half way")
-    meet(touch, until)
+    touch_and_wait(touch, until)
     context.progress(1, "done")
     return context.idempotency_key("mail")
 
 
 @job(takes_context=True)
 def append_line(context: JobContext, path: str, line: str = "") -> None:
-    """Write to a ledger outside the database, whatever becomes of the attempt."""
+    """Write to a ledger outside the database, whatever the outcome of the attempt."""
     text = line or str(context.job_id)
     with open(path, "a", buffering=1) as ledger:
         ledger.write(f"{text}\n")
 
 
 @job(takes_context=True)
-def speak(context: JobContext, word: str) -> None:
-    logger.warning("my own word is %s", word)
-    context.logger.warning("the context's word is %s", word)
+def log_text(context: JobContext, text: str) -> None:
+    logger.warning("own logger: %s", text)
+    context.logger.warning("context logger: %s", text)
 
 
 @job
-def tell_thread() -> str:
+def return_thread_name() -> str:
     return threading.current_thread().name
 
 
@@ -243,7 +264,7 @@ def leave_a_transaction_open() -> int:
 
 
 @job
-def tell_backend() -> int:
+def return_backend_pid() -> int:
     """Return the process id of the PostgreSQL backend that serves this thread."""
     from django.db import connection
 
@@ -263,7 +284,7 @@ async def sleep_briefly_async(seconds: float) -> None:
 
 
 @job
-def tell_pid() -> int:
+def return_pid() -> int:
     return os.getpid()
 
 
@@ -280,7 +301,7 @@ class AsyncEmailHandler(BaseHandler):
         return f"{self.context.job_id == UUID(str(self.context.job_id))} {params['to']}"
 
 
-def meet(touch: str, until: str) -> None:
+def touch_and_wait(touch: str, until: str) -> None:
     """Touch one file and wait for another; empty names: do nothing."""
     if touch:
         Path(touch).touch()
@@ -289,8 +310,17 @@ def meet(touch: str, until: str) -> None:
 
 
 @job(atomic=True, takes_context=True, max_attempts=1)
+def report_progress_atomically(context: JobContext) -> None:
+    """Report progress five times after the snapshot of the transaction was taken."""
+    Effect.objects.create(name="progress", job_id=context.job_id)
+    for step in range(1, 6):
+        context.progress(step / 5, f"step {step}")
+        time.sleep(0.1)
+
+
+@job(atomic=True, takes_context=True, max_attempts=1)
 def meet_conflicts(context: JobContext, ledger: str, conflicts: int) -> int:
-    """Leave an effect, then fail as many times as asked for as PostgreSQL would."""
+    """Leave an effect, then fail `conflicts` times with a serialization failure."""
     import psycopg.errors
 
     Effect.objects.create(name="conflict", job_id=context.job_id)
@@ -306,7 +336,7 @@ def meet_conflicts(context: JobContext, ledger: str, conflicts: int) -> int:
 @job(takes_context=True, max_attempts=1)
 def check_ownership(context: JobContext, touch: str, until: str) -> int:
     context.assert_owned()
-    meet(touch, until)
+    touch_and_wait(touch, until)
     context.assert_owned()
     return context.fence
 
@@ -319,7 +349,7 @@ async def check_ownership_async(context: JobContext) -> int:
 
 @job(timeout=0.2, max_attempts=1)
 def query_for_ever() -> None:
-    """Wait in C, where no exception of Python gets through."""
+    """Wait in C, where no Python exception is raised."""
     from django.db import connection
 
     with connection.cursor() as cursor:

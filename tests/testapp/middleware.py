@@ -1,4 +1,4 @@
-"""Middleware of the tests: some that do their part, and some that do not."""
+"""Middleware for the tests: some work, the others each fail in one way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.utils.decorators import (
 
 from django_jobqueue import Snooze
 
-# (what, job type or result), in the order in which it happened.
+# (event, job type or result), in order.
 events: list[tuple[str, Any]] = []
 # Factories that were called: (name, whether for async handlers).
 made: list[tuple[str, bool]] = []
@@ -35,7 +35,7 @@ def _make_recorder(name: str) -> Any:
                 events.append((f"{name} sees", result))
             finally:
                 events.append((f"{name} ends", context.job_type))
-            # Nobody cares.
+            # Ignored: the result of the handler counts.
             return "of the middleware"
 
         async def arun(context: Any, args: Any, payload: Any) -> Any:
@@ -56,7 +56,7 @@ inner = _make_recorder("inner")
 
 
 class AddTen:
-    """A class, as Django's own often are; changes what the handler is given."""
+    """A middleware class; changes the arguments of the handler."""
 
     sync_capable = True
     async_capable = False

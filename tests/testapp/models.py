@@ -1,4 +1,4 @@
-"""What the handlers of the tests write, so that effects can be counted."""
+"""The rows that handlers of the tests write, to count their effects."""
 
 from django.db import models
 

@@ -12,7 +12,7 @@ from .models import Effect
 
 
 def charge(name: str) -> str:
-    """Stand for a call outside: what it does cannot be rolled back."""
+    """Simulate a call to another system, which cannot be rolled back."""
     charges.append(name)
     return name
 
@@ -28,7 +28,7 @@ charges: list[str] = []
 
 @job
 def chain(length: int) -> int:
-    """Enqueue the next one, until there are enough."""
+    """Enqueue the next job, until `length` jobs have run."""
     if length > 1:
         chain.enqueue(length=length - 1)
     return length
@@ -60,7 +60,7 @@ def hook_after_atomic(name: str) -> None:
 
 @job(takes_context=True, backoff=[60, 600])
 def pay(context: JobContext, name: str) -> str:
-    """Charge somebody outside, then note it; checks that it still may."""
+    """Check the lease, charge, then record the charge."""
     context.assert_owned()
     charge(name)
     Effect.objects.create(name=name, job_id=context.job_id)
@@ -110,3 +110,8 @@ def tell_progress(context: JobContext) -> None:
 @job(takes_context=True)
 async def tell_progress_async(context: JobContext) -> None:
     context.progress(0.5, "half way")
+
+
+@job(max_attempts=1)
+def fail_an_assertion() -> None:
+    raise AssertionError("it fails")

@@ -1,7 +1,7 @@
 """Handlers and tasks that autodiscovery finds here, since they are not in `jobs`."""
 
 from .chores import add, fail_as_told, make_group, tell
-from .hell import raise_atomically, raise_in_coroutine, raise_in_thread
+from .hostile_exceptions import raise_atomically, raise_in_coroutine, raise_in_thread
 
 __all__ = [
     "add",

@@ -1,4 +1,4 @@
-"""What the tests of the testing kit have in common."""
+"""Fixtures of the tests of the testing kit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_charges() -> Iterator[None]:
-    """Begin with nothing charged."""
+    """Start with no charges."""
     from tests.testapp import rehearsed
 
     rehearsed.charges.clear()
     yield
     rehearsed.charges.clear()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("inside", marks=pytest.mark.django_db),
+        pytest.param("outside", marks=pytest.mark.django_db(transaction=True)),
+    ]
+)
+def database(request: pytest.FixtureRequest, db: None) -> None:
+    """Run a test inside the transaction of a TestCase, and again without one."""
+    from django.db import connection
+
+    assert connection.in_atomic_block == (request.param == "inside")

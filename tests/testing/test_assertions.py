@@ -1,9 +1,10 @@
-"""assert_enqueued() and refute_enqueued(): when they fail, and what they say then."""
+"""assert_enqueued() and refute_enqueued(): when they fail, and their messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from asgiref.sync import async_to_sync
 
 from django_jobqueue.exceptions import UnknownJobType
 from django_jobqueue.testing import (
+    JobQueueTestMixin,
     aassert_enqueued,
     arefute_enqueued,
     assert_enqueued,
@@ -63,9 +65,7 @@ def test_jobs_are_found_by_handler_class_and_name() -> None:
         ({"count": 1}, {"count": 2}),
     ],
 )
-def test_every_wish_is_met_or_missed(
-    met: dict[str, Any], missed: dict[str, Any]
-) -> None:
+def test_every_option_is_compared(met: dict[str, Any], missed: dict[str, Any]) -> None:
     jobs.add.using(
         queue="mail",
         priority=5,
@@ -84,17 +84,17 @@ def test_every_wish_is_met_or_missed(
         refute_enqueued(jobs.add, **missed)
 
 
-def test_jobs_are_found_whatever_has_become_of_them() -> None:
+def test_ended_and_dead_jobs_are_found() -> None:
     jobs.add.enqueue(x=1)
-    jobs.give_up.enqueue()
+    jobs.discard_itself.enqueue()
     run_jobs()
 
     assert_enqueued(jobs.add, status="succeeded")
-    [dead] = assert_enqueued(jobs.give_up, status="dead")
-    assert dead.error == "Discard: nobody wants this"
+    [dead] = assert_enqueued(jobs.discard_itself, status="dead")
+    assert dead.error == "Discard: not wanted"
 
 
-def test_a_captured_list_can_be_asked_instead_of_the_database() -> None:
+def test_a_captured_list_can_be_searched_instead_of_the_database() -> None:
     jobs.add.enqueue(x=1)
     with capture_jobs() as captured:
         jobs.nothing.enqueue()
@@ -113,13 +113,13 @@ def test_without_any_job_the_message_says_so() -> None:
     )
 
 
-def test_what_was_enqueued_instead_is_shown_the_closest_first() -> None:
+def test_a_failure_shows_the_closest_match_first() -> None:
     jobs.nothing.enqueue()
     jobs.add.using(queue="mail", priority=3).enqueue(x=1)
     jobs.add.using(queue="mail").enqueue(x=2)
 
-    wishes = {"queue": "mail", "priority": 0, "payload": {"x": 1}, "unique_key": None}
-    assert failure(assert_enqueued, jobs.add, **wishes) == (
+    expected = {"queue": "mail", "priority": 0, "payload": {"x": 1}, "unique_key": None}
+    assert failure(assert_enqueued, jobs.add, **expected) == (
         "No testapp.add with queue='mail', priority=0, payload={'x': 1}, "
         "unique_key=None was enqueued. There are 3 jobs:\n"
         "  testapp.add queue='mail' payload={'x': 1} priority=3 unique_key=None "
@@ -130,7 +130,7 @@ def test_what_was_enqueued_instead_is_shown_the_closest_first() -> None:
     )
 
 
-def test_a_wrong_count_is_shown_with_what_there_is() -> None:
+def test_a_wrong_count_shows_the_jobs() -> None:
     jobs.add.enqueue(x=1)
     jobs.add.enqueue(x=2)
 
@@ -145,12 +145,12 @@ def test_a_wrong_count_is_shown_with_what_there_is() -> None:
     assert assert_enqueued(jobs.nothing, count=0) == []
 
 
-def test_a_refutation_shows_what_it_found() -> None:
+def test_a_failed_refutation_shows_the_jobs() -> None:
     jobs.add.enqueue(x=1)
     jobs.nothing.enqueue()
 
     assert failure(refute_enqueued, jobs.add) == (
-        "1 testapp.add was enqueued, and none should be. There is:\n"
+        "1 testapp.add was enqueued, but none was expected. There is:\n"
         "  testapp.add queue='default' payload={'x': 1}"
     )
 
@@ -164,23 +164,23 @@ def test_a_long_list_is_cut() -> None:
     assert lines[-1] == "  and 2 more"
 
 
-def test_a_misspelt_name_is_an_error_and_not_a_refutation() -> None:
+def test_a_misspelt_name_is_an_error() -> None:
     with pytest.raises(UnknownJobType, match=r"Did you mean 'testapp\.add'"):
         refute_enqueued("testapp.ad")
     with pytest.raises(UnknownJobType, match=r"Did you mean 'testapp\.add'"):
         assert_enqueued("testapp.ad")
 
 
-def test_an_option_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'que'"):
         assert_enqueued(jobs.add, que="mail")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="has no option 'que'; there are queue, prio"):
+    with pytest.raises(TypeError, match="has no option 'que'; known: queue, prio"):
         refute_enqueued(jobs.add, que="mail")
     with pytest.raises(TypeError, match="takes no count"):
         refute_enqueued(jobs.add, count=1)
 
 
-def test_async_tests_can_ask_the_database() -> None:
+def test_async_assertions_read_the_database() -> None:
     async def scenario() -> str:
         await jobs.add.aenqueue(x=1)
         await aassert_enqueued(jobs.add, count=1)
@@ -190,3 +190,41 @@ def test_async_tests_can_ask_the_database() -> None:
         return str(caught.value)
 
     assert async_to_sync(scenario)().startswith("No testapp.nothing was enqueued.")
+
+
+def visible_files(caught: pytest.ExceptionInfo[BaseException]) -> set[str]:
+    """Return the files of the frames that pytest shows."""
+    return {Path(str(entry.path)).name for entry in caught.traceback.filter(caught)}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: assert_enqueued(jobs.nothing),
+        lambda: assert_enqueued(jobs.add, count=2),
+        lambda: refute_enqueued(jobs.add),
+        lambda: JobQueueTestMixin().assertEnqueued(jobs.nothing),
+        lambda: JobQueueTestMixin().assertNotEnqueued(jobs.add),
+    ],
+)
+def test_pytest_shows_no_frame_of_an_assertion(call: Callable[[], Any]) -> None:
+    jobs.add.enqueue(x=1)
+    with pytest.raises(AssertionError) as caught:
+        call()
+    assert visible_files(caught) == {"test_assertions.py"}
+
+
+def test_pytest_shows_no_frame_of_an_async_assertion() -> None:
+    shown: set[str] = set()
+
+    async def check() -> None:
+        with pytest.raises(AssertionError) as caught:
+            await aassert_enqueued(jobs.nothing)
+        shown.update(visible_files(caught))
+        await jobs.add.aenqueue(x=1)
+        with pytest.raises(AssertionError) as caught:
+            await JobQueueTestMixin().aassertNotEnqueued(jobs.add)
+        shown.update(visible_files(caught))
+
+    async_to_sync(check)()
+    assert shown == {"test_assertions.py"}

@@ -1,4 +1,4 @@
-"""capture_jobs(): what was enqueued, however it came, and nothing that was undone."""
+"""capture_jobs(): every enqueued job, without those that were rolled back."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_jobqueue import Job
-from django_jobqueue.lifecycle import seams
+from django_jobqueue.storage import test_hooks
 from django_jobqueue.testing import capture_jobs, run_jobs
 from tests.testapp import jobs, rehearsed
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("inside", marks=pytest.mark.django_db),
-        pytest.param("outside", marks=pytest.mark.django_db(transaction=True)),
-    ]
-)
-def database(db: None) -> None:
-    """The database, inside the transaction of a TestCase and without one."""
-
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -29,7 +18,7 @@ def names(captured: list[Job]) -> list[str]:
     return [job.job_type for job in captured]
 
 
-def test_jobs_of_the_block_are_captured_in_their_order() -> None:
+def test_jobs_are_captured_in_the_order_of_their_enqueue() -> None:
     jobs.nothing.enqueue()
     with capture_jobs() as captured:
         first = jobs.add.enqueue(x=1)
@@ -39,10 +28,10 @@ def test_jobs_of_the_block_are_captured_in_their_order() -> None:
 
     assert names(captured) == ["testapp.add", "testapp.nothing"]
     assert (captured[0].payload, captured[1].queue) == ({"x": 1}, "other")
-    assert seams.listeners == []
+    assert test_hooks.listeners == []
 
 
-def test_jobs_of_a_bulk_are_captured_without_those_that_existed() -> None:
+def test_new_jobs_of_enqueue_many_are_captured() -> None:
     jobs.add.using(unique_key="taken").enqueue(x=0)
     specs = [
         jobs.add.spec(x=1),
@@ -64,7 +53,7 @@ def test_a_job_found_under_its_key_is_not_captured() -> None:
     assert captured == []
 
 
-def test_what_is_rolled_back_is_not_captured() -> None:
+def test_rolled_back_jobs_are_not_captured() -> None:
     with capture_jobs() as captured:
         with transaction.atomic():
             jobs.add.enqueue(x=1)
@@ -79,7 +68,7 @@ def test_what_is_rolled_back_is_not_captured() -> None:
     assert [job.payload["x"] for job in captured] == [1, 4]
 
 
-def test_jobs_that_run_inside_tell_what_they_enqueue() -> None:
+def test_jobs_enqueued_by_running_jobs_are_captured() -> None:
     with capture_jobs() as captured:
         rehearsed.chain.enqueue(length=3)
         run_jobs()
@@ -87,7 +76,7 @@ def test_jobs_that_run_inside_tell_what_they_enqueue() -> None:
     assert [job.payload["length"] for job in captured] == [3, 2, 1]
 
 
-def test_blocks_within_blocks_see_their_own() -> None:
+def test_nested_blocks_capture_their_own_jobs() -> None:
     with capture_jobs() as outer:
         jobs.add.enqueue(x=1)
         with capture_jobs() as inner:
@@ -97,7 +86,7 @@ def test_blocks_within_blocks_see_their_own() -> None:
     assert names(inner) == ["testapp.nothing"]
 
 
-def test_a_block_that_raises_is_left_in_order() -> None:
+def test_a_block_that_raises_stops_capturing() -> None:
     def enqueue_and_fail() -> None:
         jobs.add.enqueue(x=1)
         raise ZeroDivisionError
@@ -106,7 +95,7 @@ def test_a_block_that_raises_is_left_in_order() -> None:
         enqueue_and_fail()
 
     assert names(captured) == ["testapp.add"]
-    assert seams.listeners == []
+    assert test_hooks.listeners == []
 
 
 def test_jobs_of_async_code_are_captured() -> None:

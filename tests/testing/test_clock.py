@@ -1,4 +1,4 @@
-"""travel(): the time that every arrow reads."""
+"""travel(): the clock that every transition reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from django_jobqueue import DeadJob, Job
 from django_jobqueue.exceptions import InvalidTime
-from django_jobqueue.lifecycle import seams
+from django_jobqueue.storage import test_hooks
 from django_jobqueue.testing import run_jobs, travel
 from tests.factories import make_dead_job
 from tests.testapp import jobs
@@ -31,7 +31,7 @@ def test_jobs_are_enqueued_at_the_time_of_the_clock() -> None:
 
 
 @pytest.mark.django_db
-def test_jobs_are_due_when_the_clock_says_so() -> None:
+def test_jobs_are_due_by_the_clock() -> None:
     job = jobs.add.using(run_at=MOMENT).enqueue(x=1)
 
     with travel(MOMENT - HOUR) as clock:
@@ -47,7 +47,7 @@ def test_jobs_are_due_when_the_clock_says_so() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("handler", ["fail", "leave_effect_atomically"])
-def test_retries_and_ends_bear_the_time_of_the_clock(handler: str) -> None:
+def test_retries_and_ends_have_the_time_of_the_clock(handler: str) -> None:
     payload: dict[str, Any] = {"name": "x"} if "atomically" in handler else {}
     with travel(MOMENT):
         job = getattr(jobs, handler).using(backoff=60).enqueue(**payload)
@@ -61,14 +61,14 @@ def test_retries_and_ends_bear_the_time_of_the_clock(handler: str) -> None:
 
 
 @pytest.mark.django_db
-def test_deaths_cancellations_and_requeues_bear_the_time_of_the_clock() -> None:
+def test_deaths_cancellations_and_requeues_have_the_time_of_the_clock() -> None:
     make_dead_job()
     with travel(MOMENT):
         cancelled = jobs.add.enqueue(x=1)
         cancelled.cancel()
-        jobs.give_up.enqueue()
+        jobs.discard_itself.enqueue()
         run_jobs()
-        assert DeadJob.objects.get(job_type="testapp.give_up").died_at == MOMENT
+        assert DeadJob.objects.get(job_type="testapp.discard_itself").died_at == MOMENT
         requeued = DeadJob.objects.get(job_type="testapp.add").requeue()
 
     assert cancelled.finished_at == MOMENT
@@ -85,7 +85,7 @@ def test_jobs_expire_by_the_clock() -> None:
 
 
 @pytest.mark.django_db
-def test_the_clock_of_a_run_comes_back_to_where_the_test_has_put_it() -> None:
+def test_run_jobs_restores_the_clock_of_the_test() -> None:
     with travel(MOMENT) as clock:
         jobs.add.using(delay=HOUR).enqueue(x=1)
         assert len(run_jobs(scheduled=True)) == 1
@@ -93,7 +93,7 @@ def test_the_clock_of_a_run_comes_back_to_where_the_test_has_put_it() -> None:
         assert jobs.nothing.enqueue().created_at == MOMENT
 
 
-def test_time_is_moved_from_now_or_from_where_it_stands() -> None:
+def test_a_duration_counts_from_the_time_of_the_outer_clock() -> None:
     before = timezone.now()
     with travel(HOUR) as clock:
         assert before + HOUR <= clock.now() <= timezone.now() + HOUR
@@ -101,24 +101,24 @@ def test_time_is_moved_from_now_or_from_where_it_stands() -> None:
         with travel(3600) as inner:
             assert inner.now() == MOMENT + HOUR
             assert inner.move(-HOUR) == MOMENT
-        assert seams.clock == clock.now
+        assert test_hooks.clock == clock.now
     with travel() as stopped:
         assert stopped.now() == stopped.now() <= timezone.now()
-    assert seams.clock is None
+    assert test_hooks.clock is None
 
 
 def test_a_test_can_be_decorated() -> None:
     @travel(MOMENT)
     def decorated() -> datetime:
-        assert seams.clock is not None
-        return seams.clock()
+        assert test_hooks.clock is not None
+        return test_hooks.clock()
 
     assert decorated() == decorated() == MOMENT
-    assert seams.clock is None
+    assert test_hooks.clock is None
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, [1]])
-def test_what_is_no_time_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_time_is_refused(value: Any) -> None:
     with pytest.raises(InvalidTime) as caught:
         travel(value)
     assert str(caught.value) == (
@@ -130,6 +130,6 @@ def test_a_naive_time_is_refused() -> None:
     with pytest.raises(InvalidTime) as caught:
         travel(MOMENT.replace(tzinfo=None))
     assert str(caught.value) == (
-        "travel() goes to an aware datetime, not to the naive 2040-02-29T12:00:00. "
+        "travel() takes an aware datetime, not the naive 2040-02-29T12:00:00. "
         "Use timezone.make_aware(), or datetime(…, tzinfo=UTC)."
     )

@@ -39,7 +39,7 @@ def test_there_is_a_trait_for_each_status(status: str) -> None:
 
 
 @pytest.mark.django_db
-def test_a_job_that_is_retried_has_failed_once() -> None:
+def test_a_retrying_job_has_failed_once() -> None:
     JobFactory.create(retrying=True)
 
     job = Job.objects.get()
@@ -57,7 +57,7 @@ def test_a_pending_job_of_a_handler_can_be_run() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("trait", ["", *REASONS])
-def test_there_is_a_trait_for_each_reason_of_death(trait: str) -> None:
+def test_there_is_a_trait_for_each_reason_of_a_dead_job(trait: str) -> None:
     values: dict[str, Any] = {trait: True} if trait else {}
     DeadJobFactory.create(handler=jobs.add, payload={"x": 1}, **values)
 
@@ -67,7 +67,7 @@ def test_there_is_a_trait_for_each_reason_of_death(trait: str) -> None:
     assert run_jobs().results == [2]
 
 
-def test_no_reason_of_death_is_forgotten() -> None:
+def test_every_dead_reason_has_a_trait() -> None:
     assert {*REASONS.values(), DeadReason.EXCEPTION} == set(DeadReason)
 
 
@@ -90,7 +90,7 @@ def test_attempts_belong_to_their_job() -> None:
 
 
 @pytest.mark.django_db
-def test_workers_beat_stop_or_are_silent() -> None:
+def test_workers_are_running_stopping_or_silent() -> None:
     beating = WorkerHeartbeatFactory.create()
     silent = WorkerHeartbeatFactory.create(silent=True)
     WorkerHeartbeatFactory.create(stopping=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,22 +18,14 @@ from django_jobqueue.testing import (
     before,
     faults,
     run_jobs,
+    travel,
 )
 from tests.testapp import jobs, rehearsed
 from tests.testapp.models import Effect
 from tests.testapp.rehearsed import charges, pay, pay_async, pay_atomically, pay_once
 
+MOMENT = datetime(2040, 1, 1, tzinfo=UTC)
 CHARGE = "tests.testapp.rehearsed.charge"
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("inside", marks=pytest.mark.django_db),
-        pytest.param("outside", marks=pytest.mark.django_db(transaction=True)),
-    ]
-)
-def database(db: None) -> None:
-    """The database, inside the transaction of a TestCase and without one."""
 
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -50,9 +44,7 @@ def effects() -> int:
         (END, 2, 2),
     ],
 )
-def test_a_killed_attempt_leaves_what_it_had_done(
-    point: Any, charged: int, noted: int
-) -> None:
+def test_effects_before_a_kill_stay(point: Any, charged: int, noted: int) -> None:
     job = pay.enqueue(name="Ada")
     with faults() as fault:
         fault.kill(pay, at=point)
@@ -70,7 +62,7 @@ def test_a_killed_attempt_leaves_what_it_had_done(
     )
 
 
-def test_a_killed_job_waits_as_after_any_crash() -> None:
+def test_a_killed_job_is_scheduled_like_after_a_crash() -> None:
     job = pay.enqueue(name="Ada")
     with faults() as fault:
         fault.kill(pay)
@@ -83,7 +75,7 @@ def test_a_killed_job_waits_as_after_any_crash() -> None:
     assert job.error.startswith("WorkerCrashed: The process that ran this job")
 
 
-def test_a_kill_rolls_an_atomic_handler_back_even_at_its_end() -> None:
+def test_a_kill_at_the_end_rolls_an_atomic_handler_back() -> None:
     pay_atomically.enqueue(name="Ada")
     with faults() as fault:
         fault.kill(pay_atomically, at=END)
@@ -95,7 +87,7 @@ def test_a_kill_rolls_an_atomic_handler_back_even_at_its_end() -> None:
     assert charges == ["Ada", "Ada"]
 
 
-def test_too_many_kills_are_the_death_of_a_job() -> None:
+def test_a_job_killed_too_often_is_dead() -> None:
     pay.using(max_attempts=10).enqueue(name="Ada")
     with faults() as fault:
         fault.kill(pay, times=3)
@@ -120,7 +112,7 @@ def test_a_job_of_one_attempt_is_not_started_again() -> None:
     assert list(reasons) == ["crashed", "lost"]
 
 
-def test_a_handler_cannot_survive_its_process() -> None:
+def test_a_handler_that_catches_everything_is_killed_too() -> None:
     rehearsed.catch_everything.enqueue()
     with faults() as fault:
         fault.kill(rehearsed.catch_everything, at=after(CHARGE))
@@ -137,7 +129,7 @@ def test_a_second_delivery_runs_the_job_again_at_once() -> None:
     assert charges == ["Ada", "Ada"]
     assert effects() == 2
     job.refresh_from_db()
-    # A loss gives the attempt back.
+    # A lost attempt is given back.
     assert (job.status, job.attempts, job.lost) == ("succeeded", 1, 1)
 
 
@@ -151,25 +143,25 @@ def test_an_atomic_handler_delivered_twice_has_its_effects_once() -> None:
     assert effects() == 1
 
 
-def test_a_paused_attempt_finds_that_it_owns_nothing_any_more() -> None:
-    heard: list[Any] = []
+def test_a_paused_attempt_has_lost_its_lease() -> None:
+    received: list[Any] = []
 
-    def hear(job_id: Any, **kwargs: Any) -> None:
-        heard.append(job_id)
+    def on_lease_lost(job_id: Any, **kwargs: Any) -> None:
+        received.append(job_id)
 
     job = pay.enqueue(name="Ada")
-    signals.lease_lost.connect(hear)
+    signals.lease_lost.connect(on_lease_lost)
     try:
         with faults() as fault:
             fault.pause(pay, at=START)
             late, again = run_jobs()
     finally:
-        signals.lease_lost.disconnect(hear)
+        signals.lease_lost.disconnect(on_lease_lost)
 
     assert (late.outcome, again.outcome) == ("lost", "succeeded")
     assert type(late.exception).__name__ == "LeaseLost"
     assert charges == ["Ada"]
-    assert heard == [job.pk]
+    assert received == [job.pk]
 
 
 @pytest.mark.parametrize("point", [after(CHARGE), END])
@@ -199,7 +191,7 @@ def test_a_paused_atomic_handler_is_rolled_back(point: Any) -> None:
 @pytest.mark.parametrize(
     "point", [START, after("tests.testapp.rehearsed.charge_async"), END]
 )
-def test_async_handlers_meet_faults_too(point: Any) -> None:
+def test_faults_strike_async_handlers(point: Any) -> None:
     pay_async.enqueue(name="Ada")
     with faults() as fault:
         fault.kill(pay_async, at=point)
@@ -209,14 +201,14 @@ def test_async_handlers_meet_faults_too(point: Any) -> None:
     assert ran.outcomes == ["crashed", "lost", "succeeded"]
 
 
-def test_a_pause_inside_a_call_on_the_event_loop_takes_the_job_away() -> None:
+def test_a_pause_in_a_sync_call_on_the_event_loop_loses_the_lease() -> None:
     pay_async.enqueue(name="Ada")
     with faults() as fault:
         fault.pause(pay_async, at=before(CHARGE))
         assert run_jobs().outcomes == ["lost", "succeeded"]
 
 
-def test_other_jobs_are_spared() -> None:
+def test_faults_strike_only_the_named_handler() -> None:
     pay.enqueue(name="Ada")
     jobs.add.enqueue(x=1)
     with faults() as fault:
@@ -225,7 +217,7 @@ def test_other_jobs_are_spared() -> None:
         assert run_jobs().of(jobs.add).outcomes == ["succeeded"]
 
 
-def test_after_the_block_nothing_is_left() -> None:
+def test_patches_are_removed_after_the_block() -> None:
     original = rehearsed.charge
     with faults() as fault:
         fault.at_random(pay, rate=1, points=[after(CHARGE)])
@@ -247,12 +239,59 @@ def run_at_random(seed: int) -> tuple[list[str], list[str]]:
     return ran.outcomes, fault.struck
 
 
-def test_a_seed_brings_the_same_faults_again() -> None:
+def test_a_seed_repeats_the_same_faults() -> None:
     first = run_at_random(7)
 
     assert len(first[1]) > 2
     assert run_at_random(7) == first
     assert run_at_random(8) != first
+
+
+def replay(seed: int) -> list[tuple[int, int, str, timedelta | None]]:
+    """Run five jobs; return (job, attempt, outcome, delay) of each attempt."""
+    Job.objects.all().delete()
+    ids = [pay.using(max_attempts=10).enqueue(name=str(n)).pk for n in range(5)]
+    with faults(seed=seed) as fault:
+        fault.at_random(pay, rate=0.7, points=[START, after(CHARGE), END])
+        ran = run_jobs(raise_errors=False)
+        later = run_jobs(scheduled=True, raise_errors=False)
+    return [
+        (ids.index(each.job_id), each.attempt, each.outcome, each.delay)
+        for each in (*ran, *later)
+    ]
+
+
+def test_a_seed_repeats_the_same_order_and_delays() -> None:
+    random.seed(1)
+    first = replay(7)
+    random.seed(2)
+
+    assert replay(7) == first
+    assert {delay for *_, delay in first} != {None}
+
+
+def test_a_seed_does_not_change_the_global_random_numbers() -> None:
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    pay.enqueue(name="Ada")
+    with faults(seed=7) as fault:
+        fault.kill(pay)
+        run_jobs(scheduled=True)
+    assert random.random() == expected
+
+
+def test_the_clock_stands_still_inside_the_block() -> None:
+    with faults():
+        assert pay.enqueue(name="Ada").created_at == pay.enqueue(name="Bob").created_at
+    first, second = pay.enqueue(name="Ada"), pay.enqueue(name="Bob")
+    assert first.created_at < second.created_at
+
+
+def test_a_clock_that_the_test_has_set_is_kept() -> None:
+    with travel(MOMENT) as clock, faults():
+        clock.move(hours=1)
+        assert pay.enqueue(name="Ada").created_at == MOMENT + timedelta(hours=1)
 
 
 def test_a_failing_block_names_its_seed_and_what_struck() -> None:
@@ -287,21 +326,21 @@ def test_a_fault_that_has_not_struck_fails_the_block() -> None:
     with pytest.raises(AssertionError) as caught:
         expect_too_much()
     assert str(caught.value) == (
-        "the kill of testapp.pay at end has struck 1 times and not 2. Did run_jobs() "
-        "run it inside the block, with scheduled=True for another attempt?\n"
+        "the kill of testapp.pay at end has struck 1 times, not 2. Did run_jobs() run "
+        "inside the block, with scheduled=True for later attempts?\n"
         "faults(seed=7) struck:\n"
         "  the kill of testapp.pay at end, attempt 1"
     )
 
 
-def test_a_point_that_is_none_is_refused() -> None:
+def test_a_value_that_is_not_a_point_is_refused() -> None:
     with faults() as fault, pytest.raises(TypeError) as caught:
         fault.kill(pay, at="end")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "at is START, END, before('path') or after('path'), not 'end'."
+        "at takes START, END, before('path') or after('path'), not 'end'."
     )
 
 
-def test_a_path_that_leads_nowhere_is_an_error() -> None:
+def test_an_unknown_path_is_an_error() -> None:
     with faults() as fault, pytest.raises(AttributeError, match="chrge"):
         fault.kill(pay, at=after("tests.testapp.rehearsed.chrge"))

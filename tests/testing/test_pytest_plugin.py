@@ -1,4 +1,4 @@
-"""The pytest plugin: its fixtures, and that it costs nothing where nobody uses them."""
+"""The pytest plugin: its fixtures, and that loading it imports nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from django_jobqueue import Job, testing
-from django_jobqueue.lifecycle import seams
+from django_jobqueue.storage import test_hooks
 from django_jobqueue.testing import JobClock, RanJobs
 from tests.test_public_names import run_python
 from tests.testapp import jobs
@@ -49,9 +49,9 @@ def test_fixture_job_clock(
     assert run_jobs().results == [2]
 
 
-def test_fixtures_leave_nothing_behind() -> None:
-    assert seams.listeners == []
-    assert seams.clock is None
+def test_fixtures_restore_clock_and_listeners() -> None:
+    assert test_hooks.listeners == []
+    assert test_hooks.clock is None
 
 
 def test_plugin_is_installed_once() -> None:
@@ -72,7 +72,7 @@ print([name for name in sys.modules if name.partition(".")[0] == "django"])
     assert run_python(code) == "[]"
 
 
-def test_names_of_the_kit_are_there_and_lazy() -> None:
+def test_names_of_the_kit_are_imported_on_first_use() -> None:
     for name in testing.__all__:
         assert getattr(testing, name) is not None
         assert name in dir(testing)
@@ -86,6 +86,6 @@ print([name for name in sys.modules if name.partition(".")[0] == "django"])
     assert run_python(code) == "[]"
 
 
-def test_every_name_is_exported_and_has_its_place() -> None:
-    places: dict[str, Any] = testing._PLACES
-    assert sorted(places) == sorted(testing.__all__)
+def test_every_exported_name_has_a_module() -> None:
+    modules: dict[str, Any] = testing._MODULES
+    assert sorted(modules) == sorted(testing.__all__)

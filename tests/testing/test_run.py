@@ -1,5 +1,5 @@
-"""run_jobs(): the arrows and attempts of a worker, in the thread and the transaction
-of a test."""
+"""run_jobs(): the transitions and attempts of a worker, in the thread and the
+transaction of a test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
-from django.utils import timezone
+from django.db import transaction
+from django.utils import timezone, translation
 
-from django_jobqueue import DeadJob, Job, JobSpec, signals
+from django_jobqueue import DeadJob, Job, JobSpec, job, signals
 from django_jobqueue.exceptions import UnknownJobType
 from django_jobqueue.models import Attempt
 from django_jobqueue.testing import RanJobs, RunawayJobs, arun_jobs, run, run_jobs
@@ -23,23 +23,10 @@ from tests.testapp.models import Effect
 
 HOUR = timedelta(hours=1)
 
-
-WHERE = [
-    pytest.param("inside", marks=pytest.mark.django_db),
-    pytest.param("outside", marks=pytest.mark.django_db(transaction=True)),
-]
-
-
-@pytest.fixture(params=WHERE)
-def database(request: pytest.FixtureRequest, db: None) -> None:
-    """The database, inside the transaction of a TestCase and without one."""
-    assert connection.in_atomic_block == (request.param == "inside")
-
-
 pytestmark = pytest.mark.usefixtures("database")
 
 
-def test_nothing_to_run_is_nothing_ran() -> None:
+def test_run_jobs_without_jobs_returns_no_attempts() -> None:
     ran = run_jobs()
 
     assert ran == RanJobs()
@@ -47,14 +34,14 @@ def test_nothing_to_run_is_nothing_ran() -> None:
 
 
 def test_a_job_runs_in_the_thread_of_the_test_and_its_end_is_written() -> None:
-    job = jobs.tell_thread.enqueue()
+    job = jobs.return_thread_name.enqueue()
 
     [ran] = run_jobs()
 
     job.refresh_from_db()
     assert (job.status, job.attempts) == ("succeeded", 1)
     assert job.result == ran.result == threading.current_thread().name
-    assert (ran.job_id, ran.job_type) == (job.pk, "testapp.tell_thread")
+    assert (ran.job_id, ran.job_type) == (job.pk, "testapp.return_thread_name")
     assert (ran.outcome, ran.attempt, ran.queue) == ("succeeded", 1, "default")
 
 
@@ -80,7 +67,7 @@ def test_more_urgent_jobs_run_first_whatever_their_queue() -> None:
     assert run_jobs().results == [4, 3, 2]
 
 
-def test_only_the_queues_asked_for_are_run() -> None:
+def test_only_jobs_of_the_given_queues_run() -> None:
     jobs.add.using(queue="a").enqueue(x=1)
     other = jobs.add.using(queue="b").enqueue(x=2)
 
@@ -93,18 +80,18 @@ def test_a_text_in_place_of_queues_is_refused() -> None:
     with pytest.raises(TypeError) as caught:
         run_jobs(queues="mail")
     assert str(caught.value) == (
-        "queues is a list of names, not the text 'mail'. "
+        "queues takes a list of names, not the text 'mail'. "
         "Write run_jobs(queues=['mail'])."
     )
 
 
-def test_jobs_that_jobs_enqueue_run_too() -> None:
+def test_jobs_enqueued_by_jobs_run_too() -> None:
     rehearsed.chain.enqueue(length=3)
 
     assert run_jobs().results == [3, 2, 1]
 
 
-def test_without_recursion_the_jobs_of_now_get_one_attempt_each() -> None:
+def test_without_recursive_each_waiting_job_gets_one_attempt() -> None:
     rehearsed.chain.enqueue(length=3)
     jobs.fail.enqueue()
 
@@ -114,27 +101,29 @@ def test_without_recursion_the_jobs_of_now_get_one_attempt_each() -> None:
     assert Job.objects.filter(status="pending").count() == 2
 
 
-def test_a_limit_is_the_most_attempts_that_run() -> None:
+def test_limit_is_the_maximum_number_of_attempts() -> None:
     rehearsed.enqueue_itself.enqueue()
 
     assert len(run_jobs(limit=3)) == 3
     assert Job.objects.filter(status="pending").count() == 1
 
 
-def test_jobs_that_never_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "RUNAWAY", 5)
+def test_a_job_that_enqueues_itself_forever_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "MAX_ATTEMPTS_PER_RUN", 5)
     rehearsed.enqueue_itself.enqueue()
 
     with pytest.raises(RunawayJobs) as caught:
         run_jobs()
     assert str(caught.value) == (
-        "run_jobs() has run 5 attempts, and there is more to do. Most of them: "
-        "testapp.enqueue_itself (5). A job that enqueues itself never comes to an end: "
-        "pass limit=… to stop earlier, or recursive=False."
+        "run_jobs() has run 5 attempts, and more jobs are due. Most of them: "
+        "testapp.enqueue_itself (5). Does a job enqueue itself? Pass limit=… to stop "
+        "earlier, or recursive=False."
     )
 
 
-def test_jobs_of_later_wait_unless_they_are_asked_for() -> None:
+def test_scheduled_jobs_run_only_with_scheduled() -> None:
     job = jobs.add.using(delay=HOUR).enqueue(x=1)
 
     assert run_jobs() == RanJobs()
@@ -142,11 +131,11 @@ def test_jobs_of_later_wait_unless_they_are_asked_for() -> None:
     job.refresh_from_db()
     assert job.finished_at is not None
     assert job.finished_at >= job.run_at
-    # Time has gone back to what it was.
+    # The clock was restored.
     assert jobs.nothing.enqueue().created_at < timezone.now() + HOUR / 2
 
 
-def test_jobs_of_later_run_in_the_order_of_their_times() -> None:
+def test_scheduled_jobs_run_in_the_order_of_their_times() -> None:
     jobs.add.using(delay=3 * HOUR).enqueue(x=3)
     jobs.add.using(delay=HOUR).enqueue(x=1)
     jobs.add.using(delay=2 * HOUR, priority=100).enqueue(x=2)
@@ -155,7 +144,7 @@ def test_jobs_of_later_run_in_the_order_of_their_times() -> None:
     assert run_jobs(scheduled=True).results == [1, 2, 3, 4]
 
 
-def test_what_a_handler_raises_is_raised_after_it_was_recorded() -> None:
+def test_an_exception_is_recorded_and_then_raised() -> None:
     job = jobs.fail.using(backoff=60).enqueue(message="so it is")
     left = jobs.add.enqueue(x=1)
 
@@ -164,7 +153,7 @@ def test_what_a_handler_raises_is_raised_after_it_was_recorded() -> None:
 
     assert caught.value.__notes__ == [
         f"Raised by attempt 1 of testapp.fail {job.pk}, and recorded. "
-        f"run_jobs(raise_errors=False) goes on."
+        f"To continue, pass run_jobs(raise_errors=False)."
     ]
     job.refresh_from_db()
     left.refresh_from_db()
@@ -172,7 +161,7 @@ def test_what_a_handler_raises_is_raised_after_it_was_recorded() -> None:
     assert left.status == "pending"
 
 
-def test_errors_can_be_recorded_only() -> None:
+def test_without_raise_errors_an_error_is_only_recorded() -> None:
     jobs.fail.using(backoff=60).enqueue()
     jobs.add.enqueue(x=1)
 
@@ -216,10 +205,10 @@ def test_with_scheduled_jobs_retries_run_until_success_or_death() -> None:
     assert saved.status == "succeeded"
 
 
-def test_what_steers_a_job_is_not_raised() -> None:
-    jobs.call_off.enqueue()
-    jobs.give_up.enqueue()
-    jobs.be_limited_once.enqueue()
+def test_snooze_cancel_and_discard_are_not_raised() -> None:
+    jobs.cancel_itself.enqueue()
+    jobs.discard_itself.enqueue()
+    jobs.rate_limit_once.enqueue()
     rehearsed.snooze_twice.enqueue(hours=1)
 
     ran = run_jobs()
@@ -233,10 +222,10 @@ def test_what_steers_a_job_is_not_raised() -> None:
     ]
     assert [each.error for each in ran[:2]] == [
         "not needed any more",
-        "Discard: nobody wants this",
+        "Discard: not wanted",
     ]
     assert DeadJob.objects.get().reason == "discarded"
-    # The attempt was given back, twice, and its time came.
+    # The attempt was given back twice.
     assert run_jobs(scheduled=True).results == [1]
 
 
@@ -257,7 +246,7 @@ def test_an_expired_job_is_cancelled() -> None:
     assert (ran.outcome, ran.error) == ("cancelled", "expired")
 
 
-def test_a_job_without_a_handler_is_an_error_that_says_so() -> None:
+def test_an_unknown_job_type_is_raised() -> None:
     make_job(job_type="testapp.ad")
 
     with pytest.raises(UnknownJobType, match=r"Did you mean 'testapp\.add'"):
@@ -267,7 +256,7 @@ def test_a_job_without_a_handler_is_an_error_that_says_so() -> None:
     ]
 
 
-def test_exit_of_a_handler_is_an_error_like_others() -> None:
+def test_sys_exit_in_a_handler_is_recorded_and_raised() -> None:
     jobs.exit_python.enqueue()
     with pytest.raises(SystemExit):
         run_jobs()
@@ -276,7 +265,7 @@ def test_exit_of_a_handler_is_an_error_like_others() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
-def test_what_is_meant_for_the_test_runner_always_gets_there(
+def test_keyboard_interrupt_and_pytest_outcomes_are_always_raised(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(name: str) -> str:
@@ -299,7 +288,7 @@ def test_an_atomic_handler_commits_its_writes_with_its_end() -> None:
     assert Effect.objects.get().name == "kept"
 
 
-def test_an_atomic_handler_that_fails_leaves_nothing_but_its_failure() -> None:
+def test_a_failing_atomic_handler_is_rolled_back_and_recorded() -> None:
     Effect.objects.create(name="before")
     job = jobs.leave_effect_atomically.enqueue(name="gone", fail=True)
 
@@ -312,7 +301,7 @@ def test_an_atomic_handler_that_fails_leaves_nothing_but_its_failure() -> None:
     assert not Job.objects.filter(queue="follow-up").exists()
 
 
-def test_hooks_of_on_commit_run_as_if_the_attempt_had_committed() -> None:
+def test_on_commit_hooks_of_a_handler_run_after_its_end() -> None:
     rehearsed.hook_after_commit.enqueue(name="hooked")
     rehearsed.hook_after_atomic.enqueue(name="atomic")
 
@@ -322,7 +311,7 @@ def test_hooks_of_on_commit_run_as_if_the_attempt_had_committed() -> None:
     assert rehearsed.charges == ["atomic"]
 
 
-def test_hooks_of_the_test_itself_are_left_alone() -> None:
+def test_on_commit_hooks_of_the_test_do_not_run() -> None:
     called: list[str] = []
     with transaction.atomic():
         transaction.on_commit(lambda: called.append("mine"))
@@ -332,7 +321,7 @@ def test_hooks_of_the_test_itself_are_left_alone() -> None:
         assert Effect.objects.get().name == "of the job"
 
 
-def test_a_hook_that_fails_is_seen() -> None:
+def test_an_exception_of_an_on_commit_hook_is_raised() -> None:
     rehearsed.hook_after_commit.enqueue(name="x", fail=True)
     with pytest.raises(ValueError, match="in the hook"):
         run_jobs()
@@ -361,13 +350,13 @@ def test_progress_is_written(name: str) -> None:
 
 
 def test_signals_are_sent_as_by_a_worker() -> None:
-    heard: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
 
     def started(job_type: str, **kwargs: Any) -> None:
-        heard.append(("started", job_type))
+        received.append(("started", job_type))
 
     def succeeded(job_type: str, **kwargs: Any) -> None:
-        heard.append(("succeeded", job_type))
+        received.append(("succeeded", job_type))
 
     signals.job_started.connect(started)
     signals.job_succeeded.connect(succeeded)
@@ -377,7 +366,10 @@ def test_signals_are_sent_as_by_a_worker() -> None:
     finally:
         signals.job_started.disconnect(started)
         signals.job_succeeded.disconnect(succeeded)
-    assert heard == [("started", "testapp.nothing"), ("succeeded", "testapp.nothing")]
+    assert received == [
+        ("started", "testapp.nothing"),
+        ("succeeded", "testapp.nothing"),
+    ]
 
 
 def test_async_handlers_time_out() -> None:
@@ -388,13 +380,13 @@ def test_async_handlers_time_out() -> None:
     assert (ran.outcome, ran.is_dead) == ("timeout", True)
 
 
-def test_jobs_of_a_bulk_run() -> None:
+def test_jobs_of_enqueue_many_run() -> None:
     Job.objects.enqueue_many(JobSpec("testapp.add", {"x": x}) for x in range(3))
 
     assert run_jobs().results == [1, 2, 3]
 
 
-def test_attempts_of_one_handler_can_be_picked() -> None:
+def test_of_selects_the_attempts_of_one_handler() -> None:
     jobs.add.enqueue(x=1)
     jobs.EmailHandler.enqueue(to="me")
 
@@ -406,7 +398,7 @@ def test_attempts_of_one_handler_can_be_picked() -> None:
     assert ran.of(task).results == [2]
     with pytest.raises(UnknownJobType):
         ran.of("testapp.typo")
-    with pytest.raises(TypeError, match="is expected, not 3"):
+    with pytest.raises(TypeError, match="or the name of one, not 3"):
         ran.of(3)
 
 
@@ -420,3 +412,17 @@ def test_async_tests_run_jobs_in_their_own_transaction() -> None:
 
     assert ran.results == ["awaited", 2]
     assert Effect.objects.get().name == "awaited"
+
+
+def test_what_a_handler_activates_is_not_seen_by_the_test() -> None:
+    @job("testing.activate")
+    def activate() -> str:
+        seen = translation.get_language()
+        translation.activate("de")
+        return str(seen)
+
+    with translation.override("fr"):
+        activate.enqueue()
+        activate.enqueue()
+        assert run_jobs().results == ["fr", "fr"]
+        assert translation.get_language() == "fr"

@@ -1,4 +1,4 @@
-"""What type checkers say of right and wrong calls: `python -m tests.typecheck`.
+"""The errors of type checkers for right and wrong calls: `python -m tests.typecheck`.
 
-Not named `typing`: scripts that are run from tests/ would import it for the real one.
+Not named `typing`: scripts run from tests/ would import it instead of the real one.
 """

@@ -1,8 +1,8 @@
-"""Compare what mypy and pyright say of calls.py with what its comments expect.
+"""Compare the errors of mypy and pyright in calls.py with its comments.
 
     python -m tests.typecheck
 
-A part of `make lint`: both take seconds, and neither depends on the database.
+Part of `make lint`: both take seconds, and neither needs the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WRONG = re.compile(r"# wrong$")
 
 
 def find_expected(text: str) -> set[int]:
-    """Return the numbers of the lines that must be errors."""
+    """Return the numbers of the lines that must have an error."""
     lines = enumerate(text.splitlines(), start=1)
     return {number for number, line in lines if WRONG.search(line)}
 
@@ -36,7 +36,7 @@ def run_mypy() -> Iterator[tuple[int, str]]:
 
 def run_pyright() -> Iterator[tuple[int, str]]:
     """Yield (line, message) of each error that pyright finds."""
-    # Without it the packages of whatever `python` is on the PATH would be read.
+    # Without it, pyright reads the packages of the first `python` on the PATH.
     output = _run("pyright", "--outputjson", "--pythonpath", sys.executable, str(CALLS))
     for found in json.loads(output)["generalDiagnostics"]:
         if found["severity"] == "error":
@@ -47,16 +47,18 @@ def run_pyright() -> Iterator[tuple[int, str]]:
 def compare(
     name: str, found: Iterable[tuple[int, str]], expected: set[int]
 ) -> list[str]:
-    """Return a line of text for each error that is missing or not expected."""
+    """Return a line of text for each missing or unexpected error."""
     messages: dict[int, str] = {}
     for line, message in found:
         messages.setdefault(line, message.splitlines()[0])
-    surprises = [
+    unexpected = [
         f"{name}: line {line} is right, but: {messages[line]}"
         for line in sorted(messages.keys() - expected)
     ]
     missing = sorted(expected - messages.keys())
-    return surprises + [f"{name}: line {line} is wrong, unnoticed" for line in missing]
+    return unexpected + [
+        f"{name}: line {line} is wrong, but has no error" for line in missing
+    ]
 
 
 def _run(tool: str, *arguments: str) -> str:
@@ -64,7 +66,7 @@ def _run(tool: str, *arguments: str) -> str:
     done = subprocess.run(
         [str(program), *arguments], cwd=ROOT, capture_output=True, text=True
     )
-    # 1: it found errors. Anything else is not about calls.py.
+    # 1 means that it found errors. Any other code is a failure of the tool.
     if done.returncode not in (0, 1):
         raise SystemExit(f"{tool} did not run:\n{done.stdout}{done.stderr}")
     return done.stdout

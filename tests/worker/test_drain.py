@@ -1,4 +1,4 @@
-"""The end of a worker, step by step, with loops that do not come back."""
+"""The end of a worker, with loops that hang."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.options import make_options
+from django_jobqueue.storage.database import Database
 from django_jobqueue.worker.loop import Loop
 from django_jobqueue.worker.worker import Worker
-from tests.testapp import jobs, lingering
+from tests.testapp import jobs, leftover_jobs
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,7 +67,7 @@ def drain(worker: Worker) -> float:
     worker.stop()
     began = time.monotonic()
     worker.is_asked_to_stop()
-    worker._drain()
+    worker.drain()
     return time.monotonic() - began
 
 
@@ -82,7 +82,7 @@ def test_job_that_a_last_claim_has_started_is_given_back(
         wait_until(started.exists)
         close()
 
-    # Nothing is held when the drain begins, but a claim is on its way.
+    # Nothing is in flight when the drain begins, but a claim is on its way.
     monkeypatch.setattr(worker.slots, "close", claim_and_close)
     worker.finisher.loop.start()
     job = jobs.ignore_everything.enqueue(touch=str(started), until=str(end))
@@ -95,12 +95,12 @@ def test_job_that_a_last_claim_has_started_is_given_back(
     end.touch()
 
 
-def test_handlers_are_told_although_the_claim_loop_is_stuck(
+def test_handlers_see_the_stop_although_the_claim_loop_is_stuck(
     worker: Worker, tmp_path: Path, stuck: Stuck
 ) -> None:
     started, told = tmp_path / "started", tmp_path / "told"
-    job = lingering.tell_when_told.enqueue(
-        touch=str(started), told=str(told), seconds=0.1
+    job = leftover_jobs.note_when_stopping.enqueue(
+        touch=str(started), stopping=str(told), seconds=0.1
     )
     worker.finisher.loop.start()
     worker.claimer.step(Database(alias="default"))
@@ -121,7 +121,7 @@ def test_all_is_over_two_seconds_after_the_grace_whatever_is_stuck(
     jobs.ignore_everything.enqueue(touch=str(started), until=str(end))
     worker.claimer.step(Database(alias="default"))
     wait_until(started.exists)
-    for loop in worker._list_loops():
+    for loop in worker.list_loops():
         stuck.catch(loop)
 
     assert GRACE < drain(worker) < GRACE + 2

@@ -1,15 +1,20 @@
-"""A worker whose own heartbeat is overdue begins nothing."""
+"""A worker whose own heartbeat is overdue starts nothing."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connections
 
 from django_jobqueue import Job, JobSpec
-from django_jobqueue.lifecycle.database import Database
 from django_jobqueue.options import get_options, make_options
+from django_jobqueue.storage.claims import Claim
+from django_jobqueue.storage.database import Database
+from django_jobqueue.worker.supervision import shared_memory as module
+from django_jobqueue.worker.supervision.shared_memory import SharedMemory
 from django_jobqueue.worker.worker import Worker
 from tests.testapp import jobs
 
@@ -21,6 +26,11 @@ def make_worker(*, is_overdue: bool) -> Worker:
     if is_overdue:
         worker.heartbeat._confirmed -= 21
     return worker
+
+
+def make_owned(number: int) -> Claim:
+    values: dict[str, Any] = dict.fromkeys(Claim._fields)
+    return Claim(**values | {"id": UUID(int=number), "lease_token": 1})
 
 
 def test_no_claim_while_the_heartbeat_is_overdue() -> None:
@@ -38,7 +48,7 @@ def test_no_claim_while_the_heartbeat_is_overdue() -> None:
     connections.close_all()
 
 
-def test_what_has_not_started_is_given_back() -> None:
+def test_claimed_jobs_that_have_not_started_are_given_back() -> None:
     jobs.nothing.enqueue()
     worker = make_worker(is_overdue=False)
     worker.slots.close()
@@ -51,6 +61,28 @@ def test_what_has_not_started_is_given_back() -> None:
 
     job = Job.objects.get()
     assert (worker.slots.waiting, job.status, job.attempts) == (0, "pending", 0)
+    connections.close_all()
+
+
+def test_nothing_starts_while_jobs_of_one_attempt_could_not_be_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or such a job, whose end is not written yet, would start again after a crash."""
+    monkeypatch.setattr(module, "KEPT_ATTEMPTS", 1)
+    jobs.nothing.enqueue()
+    worker = make_worker(is_overdue=False)
+    worker.shared_memory = shared_memory = SharedMemory(2)
+    shared_memory.close_file()
+    [first, _] = [shared_memory.keep(make_owned(number)) for number in (1, 2)]
+    assert first is not None
+
+    worker.claimer.step(Database(alias="default"))
+    assert Job.objects.get().status == "pending"
+
+    shared_memory.forget(first)
+    worker.slots.close()
+    worker.claimer.step(Database(alias="default"))
+    assert Job.objects.get().status == "running"
     connections.close_all()
 
 

@@ -1,7 +1,7 @@
 """`manage.py jobqueue …`: parse, run one sub-command of cli/, print its answer.
 
-People read text; with --json there is one JSON document on stdout and nothing else,
-`{"error": message}` if the sub-command refused. The exit codes stand in cli/answers.py.
+The output is text, or with --json exactly one JSON document on stdout: for a refused
+call it is `{"error": message}`. cli/answers.py lists the exit codes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from django.db import DatabaseError, InterfaceError, connections
 from ...cli import (
     cancel,
     enqueue,
+    errors,
     listing,
     prune,
     requeue,
+    run_again,
     show,
     stats,
     worker,
@@ -25,30 +27,39 @@ from ...cli import (
 )
 from ...cli.answers import NOT_ALL, UNREACHABLE, USAGE, Answer, Refusal, dump
 from ...cli.terminal import Terminal
+from ...cli.worker_flags import suggest_flags
 from ...exceptions import JobQueueError
 from ...models import Job
 from ...options import get_options
 from ...outcomes import is_database_trouble
-from ...worker.connections import use_immediate_transactions
-from ...worker.link import is_child
+from ...worker.running.connections import use_immediate_transactions
+from ...worker.startup.program import is_own_program, open_closed_outputs
+from ...worker.supervision.supervised_heartbeat import is_child
 
 SUBCOMMANDS: dict[str, Any] = {
     "worker": worker,
     "stats": stats,
     "list": listing,
     "show": show,
+    "errors": errors,
     "enqueue": enqueue,
     "cancel": cancel,
     "requeue": requeue,
+    "run-again": run_again,
     "prune": prune,
     "workers": workers,
 }
 
 
 class Command(BaseCommand):
-    help = "Run, watch and steer background jobs."
+    help = "Run, inspect and manage background jobs."
     requires_migrations_checks = False
     requires_system_checks = ["jobqueue"]  # noqa: RUF012
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if is_own_program():
+            open_closed_outputs()
+        super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         names = parser.add_subparsers(dest="subcommand", metavar="COMMAND")
@@ -66,9 +77,10 @@ class Command(BaseCommand):
                 "--json", action="store_true", help="Print one JSON document."
             )
             _accept_general_options(of_name)
+        suggest_flags(parser, names.choices.values())
 
     def check(self, *args: Any, **kwargs: Any) -> Any:
-        # A child of `jobqueue worker` would only repeat what its supervisor has said.
+        # The supervisor of `jobqueue worker` has run the checks for its children.
         return None if is_child() else super().check(*args, **kwargs)
 
     def handle(self, *args: Any, subcommand: str, **flags: Any) -> None:
@@ -101,7 +113,7 @@ class Command(BaseCommand):
 
 
 def _accept_general_options(parser: argparse.ArgumentParser) -> None:
-    """Let Django's own options stand behind the sub-command too."""
+    """Accept Django's own options after the sub-command too."""
     quiet: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
     parser.add_argument("--settings", **quiet)
     parser.add_argument("--pythonpath", **quiet)
@@ -117,7 +129,7 @@ def _prepare_database() -> None:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Say in a line what is wrong with the database. Raises what it does not know."""
+    """Describe a database error in one line. Raises errors it does not know."""
     alias = get_options().database
     if is_database_trouble(error):
         reason = " ".join(str(error).split())[:200]

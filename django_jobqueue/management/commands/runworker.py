@@ -1,13 +1,13 @@
-"""`manage.py runworker`: read the flags, look whether it can start, run jobs.
+"""`manage.py runworker`: read the flags, wait for the database, run jobs.
 
-The process that the user starts becomes a Supervisor; started again by it, with the
-same command line, a child with a Worker. With --in-process it is a Worker itself.
+The process that the user starts runs a Supervisor, which starts the same command line
+again as children with a Worker each. With --in-process there is one process, a Worker.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -20,47 +20,64 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from ... import __version__
-from ...cli.worker_flags import add_worker_flags
+from ...cli.answers import USAGE
+from ...cli.queue_names import warn_about_unknown_queues
+from ...cli.worker_flags import add_worker_flags, suggest_flags
 from ...exceptions import ConfigurationError
 from ...middleware import load_chains
-from ...options import Options, get_options, make_options
+from ...options import Options, get_options, make_options, read_options
 from ...registry import all_handlers
-from ...worker.children import HELD_SIGNALS
-from ...worker.cold_start import wait_for_database
-from ...worker.connections import find_pool_size
-from ...worker.hosting import (
+from ...worker.health.reporter import HealthReporter
+from ...worker.health.systemd import find_service
+from ...worker.running.connections import find_pool_size
+from ...worker.startup.cold_start import wait_for_database
+from ...worker.startup.embedded import (
     find_web_process,
     fit_to_web_process,
     forget_web_process,
 )
-from ...worker.link import ChildSpec, Link, is_child, isolate, take_spec
-from ...worker.logs import configure
-from ...worker.program import (
+from ...worker.startup.logs import configure
+from ...worker.startup.program import (
+    CHILD_SIGNALS,
+    LOG_LOST,
+    SUPERVISOR_SIGNALS,
+    WORKER_SIGNALS,
     can_supervise,
     flush,
-    heed_signals,
-    heed_signals_alone,
+    install_signal_handlers,
     is_own_program,
     leave,
+    open_closed_outputs,
     restart,
 )
-from ...worker.signs import SignsOfLife
-from ...worker.supervisor import Supervisor
-from ...worker.systemd import find_service
+from ...worker.supervision.supervised_heartbeat import (
+    ChildSpec,
+    SupervisedHeartbeat,
+    is_child,
+    isolate,
+    take_spec,
+)
+from ...worker.supervision.supervisor import Supervisor
 from ...worker.worker import Worker
 
 
 class Command(BaseCommand):
-    help = "Run background jobs until told to stop (Ctrl-C once drains, twice stops)."
-    # Checked below, with a clear line instead of a traceback.
+    help = "Run background jobs (Ctrl-C once drains, twice stops at once)."
+    # wait_for_database() checks the migrations: one clear line, no traceback.
     requires_migrations_checks = False
     requires_system_checks = ["jobqueue"]  # noqa: RUF012
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if is_own_program():
+            open_closed_outputs()
+        super().__init__(*args, **kwargs)
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_worker_flags(parser)
+        suggest_flags(parser)
 
     def check(self, *args: Any, **kwargs: Any) -> Any:
-        # A child would only repeat what its supervisor has said.
+        # The supervisor has run the checks for its children.
         return None if is_child() else super().check(*args, **kwargs)
 
     def handle(self, *args: Any, **flags: Any) -> None:
@@ -74,54 +91,61 @@ class Command(BaseCommand):
             self._run_supervisor(options)
 
     def _run_supervisor(self, options: Options) -> None:
-        signs = _make_signs(options)
+        health_reporter = _make_health_reporter(options)
         supervisor = Supervisor(
             options,
             command=[sys.executable, *sys.orig_argv[1:]],
-            signs=signs,
+            health_reporter=health_reporter,
             web_process=find_web_process(),
         )
-        configure(options.log_format, on_broken=supervisor.stop)
-        heed_signals(supervisor)
-        with _open_signs(signs):
-            # They start while we look at the database, and wait for our word.
+        configure(
+            options.log_format,
+            log_jobs=options.log_jobs,
+            on_broken=lambda: supervisor.stop_without_log(LOG_LOST),
+        )
+        install_signal_handlers(supervisor.mailbox, SUPERVISOR_SIGNALS)
+        with _open_health_reporter(health_reporter):
+            # The children start in the meantime and wait until the supervisor runs.
             supervisor.spawn()
             try:
-                wait_for_database(supervisor, options.database, tell=self.stderr.write)
+                wait_for_database(
+                    supervisor, options.database, report=self.stderr.write
+                )
             except BaseException:
                 supervisor.abort()
                 raise
             if not supervisor.is_stopping:
                 self._show_banner(options)
+                warn_about_unknown_queues(options)
             supervisor.run()
-        flush()
+        if not supervisor.is_log_blocked:
+            flush()
         if supervisor.is_to_restart:
             restart(supervisor)
+        if supervisor.is_log_blocked:
+            # The exit hooks of logging wait for the same lock.
+            os._exit(supervisor.exit_code)
         if supervisor.exit_code:
             sys.exit(supervisor.exit_code)
 
     def _run_child(self, options: Options, spec: ChildSpec) -> None:
         forget_web_process()
-        # The board has that many places, whatever the settings say by now.
+        # The shared memory has this many slots, even if the settings have changed.
         options = replace(options, concurrency=spec.places)
         if spec.is_isolated:
             options = isolate(options)
-        link = Link(spec, options=options)
-        worker = Worker(options, link=link)
-        # Our supervisor decides for all of us.
+        supervised = SupervisedHeartbeat(spec, options=options)
+        worker = Worker(options, supervised=supervised)
+        # A job may have broken it: the supervisor replaces this child. If its own
+        # output is broken, its next log line shows that.
         configure(
             options.log_format,
             worker_id=worker.id,
-            on_broken=lambda: os.kill(spec.supervisor, signal.SIGTERM),
+            log_jobs=options.log_jobs,
+            on_broken=worker.health.note_broken_log,
+            broken={errno.EPIPE, errno.EBADF},
         )
-        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-        signal.signal(signal.SIGQUIT, lambda *_: worker.stop(hurry=True))
-        signal.signal(signal.SIGUSR1, lambda *_: worker.show_stacks())
-        # Those that reach the whole group are the supervisor's. Not SIG_IGN: programs
-        # that a handler starts would inherit it.
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+        install_signal_handlers(worker.mailbox, CHILD_SIGNALS)
         worker.run()
         flush()
         leave(worker)
@@ -129,22 +153,30 @@ class Command(BaseCommand):
     def _run_alone(self, options: Options) -> None:
         if options.reload:
             raise CommandError(
-                "--reload needs a supervisor, and there is none where a program calls "
-                "runworker. Start manage.py runworker --reload instead."
+                "--reload needs a supervisor, and a program that calls runworker has "
+                "none. Start manage.py runworker --reload instead."
             )
-        signs = _make_signs(options)
-        worker = Worker(options, signs=signs)
-        configure(options.log_format, worker_id=worker.id, on_broken=worker.stop)
-        heed_signals_alone(worker)
-        with _open_signs(signs):
-            wait_for_database(worker, options.database, tell=self.stderr.write)
-            if not worker.stopping.is_set():
+        health_reporter = _make_health_reporter(options)
+        worker = Worker(options, health_reporter=health_reporter)
+        configure(
+            options.log_format,
+            worker_id=worker.id,
+            log_jobs=options.log_jobs,
+            on_broken=lambda: worker.stop_without_log(LOG_LOST),
+        )
+        install_signal_handlers(worker.mailbox, WORKER_SIGNALS)
+        with _open_health_reporter(health_reporter):
+            wait_for_database(worker, options.database, report=self.stderr.write)
+            if not worker.is_stopping:
                 self._show_banner(options)
+                warn_about_unknown_queues(options)
                 worker.run()
         flush()
         if worker.is_to_restart:
             restart(worker)
         leave(worker)
+        if worker.exit_code:
+            sys.exit(worker.exit_code)
 
     def _read_options(self, flags: dict[str, Any], *, is_quiet: bool) -> Options:
         try:
@@ -152,13 +184,19 @@ class Command(BaseCommand):
             modes = {handler.is_async for handler in all_handlers().values()}
             load_chains(options.middleware, modes)
         except ConfigurationError as error:
-            raise CommandError(str(error)) from error
+            # The settings alone are fine: then a flag is wrong.
+            is_flag = not read_options({})[1]
+            raise CommandError(
+                str(error), returncode=USAGE if is_flag else 1
+            ) from error
         if options.database not in connections:
             known = ", ".join(connections)
+            is_flag = flags.get("database") is not None
             raise CommandError(
-                f"There is no database {options.database!r}; DATABASES has {known}."
+                f"There is no database {options.database!r}; DATABASES has {known}.",
+                returncode=USAGE if is_flag else 1,
             )
-        # What handlers enqueue shall go where this worker looks for jobs.
+        # Handlers enqueue into the database that this worker reads.
         os.environ["JOBQUEUE_DATABASE"] = options.database
         get_options.cache_clear()
         if find_web_process() is not None:
@@ -171,8 +209,8 @@ class Command(BaseCommand):
         if size is None or size >= options.concurrency:
             return options
         text = (
-            f"Concurrency lowered from {options.concurrency} to {size}: that many "
-            f"connections Django's pool has. OPTIONS['pool']['max_size'] raises it."
+            f"Concurrency lowered from {options.concurrency} to {size}, the size of "
+            f"Django's connection pool. To raise it, set OPTIONS['pool']['max_size']."
         )
         if not is_quiet:
             self.stderr.write(text, self.style.WARNING)
@@ -204,21 +242,21 @@ class Command(BaseCommand):
         )
 
 
-def _make_signs(options: Options) -> SignsOfLife:
-    # Where a program calls us, it speaks for itself.
-    return SignsOfLife(options, service=find_service() if is_own_program() else None)
+def _make_health_reporter(options: Options) -> HealthReporter:
+    # A program that calls this command notifies systemd itself.
+    return HealthReporter(options, service=find_service() if is_own_program() else None)
 
 
 @contextmanager
-def _open_signs(signs: SignsOfLife) -> Iterator[None]:
+def _open_health_reporter(health_reporter: HealthReporter) -> Iterator[None]:
     try:
-        signs.open()
+        health_reporter.open()
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     try:
         yield
     finally:
-        signs.close()
+        health_reporter.close()
 
 
 def _describe_processes(options: Options) -> str:

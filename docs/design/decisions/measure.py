@@ -29,13 +29,14 @@ prepare()
 from django.db import connection
 
 from django_jobqueue import Job, JobSpec
-from django_jobqueue.lifecycle.claim import Suspects, claim_jobs
-from django_jobqueue.lifecycle.database import Database
-from django_jobqueue.lifecycle.endings import Ending
+from django_jobqueue.lifecycle.claim import claim_jobs
 from django_jobqueue.lifecycle.finish import finish_attempts
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Succeeded
-from django_jobqueue.worker import connections
+from django_jobqueue.storage.claims import Suspects
+from django_jobqueue.storage.database import Database
+from django_jobqueue.storage.endings import Ending
+from django_jobqueue.worker.running import connections
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 4000
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3

@@ -1,4 +1,4 @@
-"""Jobs tested in a TestCase: enqueue, run, look at what they did.
+"""Jobs tested in a TestCase: enqueue, run, check the effects.
 
 python manage.py test
 """
@@ -49,7 +49,7 @@ class OrderTests(JobQueueTestMixin, TestCase):
         )
         self.assertNotEnqueued(jobs.send_receipt)
 
-    def test_a_missing_job_is_told_with_what_was_enqueued_instead(self) -> None:
+    def test_a_failed_assertion_lists_the_enqueued_jobs(self) -> None:
         jobs.ask_for_review.using(delay=20).enqueue(order_id=1)
 
         with pytest.raises(AssertionError) as caught:
@@ -61,7 +61,7 @@ class OrderTests(JobQueueTestMixin, TestCase):
             "(not payload__contains)"
         )
 
-    def test_a_review_is_asked_for_when_its_time_has_come(self) -> None:
+    def test_a_review_is_asked_for_when_it_is_due(self) -> None:
         actions.ACTIONS["review"].start()
         self.assertEnqueued(jobs.ask_for_review, delay=20, status="scheduled")
 
@@ -134,12 +134,12 @@ class PaymentTests(JobQueueTestMixin, TestCase):
             fault.kill(jobs.charge_card, at=after("shop.payments.charge"))
             assert self.runJobs(scheduled=True).outcomes == ["crashed", "succeeded"]
 
-        # The provider knows it again by its reference.
+        # The provider recognises the payment by its reference.
         assert len(references) == 2
         assert len(set(references)) == 1
         assert Payment.objects.count() == 1
 
-    def test_payments_survive_whatever_goes_wrong(self) -> None:
+    def test_payments_survive_random_faults(self) -> None:
         for _number in range(3):
             self.pay()
         with self.faultJobs() as fault:

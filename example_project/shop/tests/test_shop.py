@@ -1,4 +1,4 @@
-"""The page, its buttons, and the jobs called as what they are: plain functions.
+"""The page, its buttons, and the jobs called as plain functions.
 
 python manage.py test
 """
@@ -38,7 +38,7 @@ from ..models import Customer, LedgerEntry, Order, Payment, Product
 
 
 def make_context(*, meta: dict[str, Any] | None = None, **flags: bool) -> JobContext:
-    """Return what a worker would pass as the context of a first attempt."""
+    """Return the context that a worker passes to a first attempt."""
     return JobContext(
         job_id=Job().pk,
         job_type="shop.test",
@@ -75,7 +75,7 @@ class PageTests(TestCase):
         for model in ("job", "deadjob", "workerheartbeat"):
             self.assertContains(page, f'href="/admin/jobqueue/{model}/"')
 
-    def test_links_to_the_admin_lead_somewhere(self) -> None:
+    def test_links_to_the_admin_exist(self) -> None:
         self.press("order")
         DeadJob.objects.create(job_type="shop.import_feed", reason="discarded")
         page = self.client.get(reverse("shop:index")).content.decode()
@@ -190,7 +190,7 @@ class MiddlewareTests(TestCase):
             jobs.send_welcome(customer_id=customer.pk)
         assert "Montag, 2 März 2026" in mail.outbox[0].body
 
-    def test_sign_up_says_the_language(self) -> None:
+    def test_sign_up_stores_the_language(self) -> None:
         job = actions.ACTIONS["sign-up"].start()
         assert job.meta["language"] in actions.LANGUAGES
 
@@ -204,12 +204,12 @@ class AsyncViewTests(TransactionTestCase):
             reverse("shop:ask-partner", args=[order.pk])
         )
 
-    async def test_answer_of_the_job_is_the_answer_of_the_view(self) -> None:
+    async def test_view_returns_the_result_of_the_job(self) -> None:
         asking = asyncio.create_task(self.ask())
-        # The view waits on this very event loop, and leaves it free for us.
+        # The view waits on this event loop without blocking it.
         while not await Job.objects.aexists():
             await asyncio.sleep(0.01)
-        # What a worker would write.
+        # The update that a worker would write.
         await Job.objects.aupdate(
             status="succeeded", result={"status": 202}, finished_at=timezone.now()
         )
@@ -218,7 +218,7 @@ class AsyncViewTests(TransactionTestCase):
         assert json.loads(answer.content)["result"] == {"status": 202}
 
     @override_settings(PARTNER_TIMEOUT=0.05)
-    async def test_job_that_takes_too_long_is_cancelled(self) -> None:
+    async def test_slow_job_is_cancelled(self) -> None:
         answer = await self.ask()
         assert answer.status_code == 503
         assert json.loads(answer.content)["status"] == "cancelled"
@@ -280,7 +280,7 @@ class JobTests(TestCase):
             jobs.charge_card(make_context(), order_id=order.pk)
         assert not Payment.objects.exists()
 
-    def test_rate_limit_of_the_provider_becomes_ours(self) -> None:
+    def test_rate_limit_of_the_provider_delays_the_job(self) -> None:
         order = actions.place_order()
         error = payments.TooManyRequests(retry_after=3)
         with (
@@ -296,7 +296,7 @@ class JobTests(TestCase):
         result = jobs.build_report(make_context(), days=3)
         assert result == {"days": 3, "orders": 1}
 
-    def test_long_jobs_make_way_when_the_worker_stops(self) -> None:
+    def test_long_jobs_snooze_when_the_worker_stops(self) -> None:
         for function in (jobs.build_report, jobs.count_stock):
             with self.subTest(function), pytest.raises(Snooze):
                 function(make_context(stopping=True))

@@ -1,4 +1,4 @@
-"""The same in pytest functions, with the fixtures of the plugin.
+"""The same tests as pytest functions, with the fixtures of the plugin.
 
 python -m pytest
 """

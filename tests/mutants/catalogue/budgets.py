@@ -1,4 +1,4 @@
-"""Rule 4: count at claim, give back what was not the job's fault, and have an end."""
+"""Rule 4: attempts count at the claim, some are given back, all budgets are finite."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ OUTCOMES = "django_jobqueue/outcomes.py"
 BUDGETS = [
     Mutant(
         "claim-does-not-count-the-attempt",
-        "An attempt is counted at its claim, so that one that crashes has used it.",
+        "An attempt is counted at its claim: a crash has used it up.",
         [
             Edit(
                 "django_jobqueue/lifecycle/claim.py",
                 "        attempts = job.attempts + 1,\n",
                 "",
-                count=2,
             )
         ],
         tests=[
@@ -27,18 +26,24 @@ BUDGETS = [
     Mutant(
         "release-keeps-the-attempt",
         "Shutdown, snooze and database trouble give the attempt back.",
-        [Edit("django_jobqueue/lifecycle/endings.py", "refund=1,", "refund=0,")],
+        [
+            Edit(
+                "django_jobqueue/storage/endings.py",
+                "refund=1,\n                trouble",
+                "refund=0,\n                trouble",
+            )
+        ],
         tests=[f"{FINISH}::test_a_snooze_gives_the_attempt_back"],
         database="sqlite",
     ),
     Mutant(
         "trouble-is-not-counted",
-        "Database trouble is counted, since it is not forgiven for ever.",
+        "Database errors are counted, because their number is limited.",
         [
             Edit(
-                "django_jobqueue/lifecycle/finish.py",
-                "            given_back = job.given_back + ended.trouble,\n",
-                "",
+                "django_jobqueue/lifecycle/finish_moved.py",
+                "                ELSE job.given_back + ended.trouble\n",
+                "                ELSE job.given_back\n",
             )
         ],
         tests=[
@@ -47,7 +52,7 @@ BUDGETS = [
     ),
     Mutant(
         "trouble-is-forgiven-for-ever",
-        "Database trouble is forgiven twenty times.",
+        "An attempt is given back after a database error at most twenty times.",
         [Edit(OUTCOMES, " and given_back < MAX_GIVEN_BACK:", ":")],
         tests=[
             "tests/test_outcomes.py::test_database_trouble_is_forgiven_twenty_times"
@@ -56,17 +61,17 @@ BUDGETS = [
     ),
     Mutant(
         "one-attempt-too-many",
-        "The last attempt that is allowed ends in the dead letters.",
+        "A job whose last attempt fails is dead.",
         [Edit(OUTCOMES, "if attempt < policy.max_", "if attempt <= policy.max_")],
         tests=["tests/test_outcomes.py::test_last_attempt_ends_in_the_dead_letters"],
         database="sqlite",
     ),
     Mutant(
         "unknown-handler-begins-to-wait-anew",
-        "A job waits for its handler since the first claim that did not find it.",
+        "The wait for a missing handler counts from the first claim without it.",
         [
             Edit(
-                "django_jobqueue/lifecycle/finish.py",
+                "django_jobqueue/lifecycle/finish_moved.py",
                 "THEN coalesce(job.unknown_since, clock.now)",
                 "THEN clock.now",
             )

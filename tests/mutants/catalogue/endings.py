@@ -1,10 +1,10 @@
-"""Rules 5, 7 and 11: an end is recorded, once, and with the effects of its job."""
+"""Rules 5, 7 and 11: an end is recorded once, with the effects of its job."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
-RUN = "django_jobqueue/worker/run.py"
+RUN = "django_jobqueue/worker/running/call.py"
 FINISH = "django_jobqueue/lifecycle/finish.py"
 TESTS = "tests/lifecycle/test_finish.py"
 
@@ -37,22 +37,68 @@ ENDINGS = [
         tests=[f"{TESTS}::test_finish_in_transaction_refuses_a_lost_lease"],
     ),
     Mutant(
-        "end-is-told-twice",
-        "An end that was committed, and only its reply lost, counts as written.",
+        "end-is-reported-as-lost",
+        "An end that was committed but whose reply was lost counts as written.",
         [
             Edit(
                 FINISH,
-                "            report.done.append(retell(ending, status))\n",
+                "            report.done.append(as_written(ending, state.status))\n",
                 "            report.lost.append(ending)\n",
             )
         ],
         tests=[f"{TESTS}::test_an_end_written_twice_counts_once"],
     ),
     Mutant(
-        "refused-value-spoils-its-batch",
-        "A value that the database refuses spoils one job, and not its batch.",
-        [Edit(FINISH, "        if len(endings) > 1:\n", "        if False:\n")],
+        "refused-value-fails-its-batch",
+        "A value that the database refuses fails one job, not its batch.",
+        [Edit(FINISH, "        elif len(endings) > 1:\n", "        elif False:\n")],
         tests=[f"{TESTS}::test_one_refused_result_spoils_that_job_only"],
+    ),
+    Mutant(
+        "refused-end-is-dropped",
+        "An ending that cannot be written is kept and retried.",
+        [
+            Edit(
+                "django_jobqueue/worker/finisher.py",
+                "            self._parked.park(report.unwritten)\n",
+                "",
+            )
+        ],
+        tests=[
+            "tests/worker/test_finisher.py"
+            "::test_an_end_that_a_trigger_refuses_does_not_stop_the_others"
+        ],
+    ),
+    Mutant(
+        "end-ignores-a-cancel-request",
+        "A job with a cancel request is cancelled, however its attempt ends.",
+        [
+            Edit(
+                "django_jobqueue/lifecycle/finish_moved.py",
+                "                ELSE 'cancelled'\n",
+                "                ELSE given.wanted\n",
+            )
+        ],
+        tests=[
+            "tests/lifecycle/test_cancel_promise.py"
+            "::test_whatever_ends_an_attempt_that_was_asked_to_stop_cancels_its_job"
+        ],
+    ),
+    Mutant(
+        "ownership-check-releases-what-has-just-ended",
+        "The ownership check lists the jobs in flight before it reads the rows.",
+        [
+            Edit(
+                "django_jobqueue/worker/claiming/ownership_check.py",
+                "        for job in jobs:\n",
+                "        for job in self._in_flight.list():\n",
+            )
+        ],
+        tests=[
+            "tests/worker/claiming/test_ownership_check.py"
+            "::test_a_job_that_ends_during_the_check_is_neither_released_nor_lost"
+        ],
+        database="sqlite",
     ),
     Mutant(
         "nul-is-stored",
@@ -68,8 +114,8 @@ ENDINGS = [
         database="sqlite",
     ),
     Mutant(
-        "error-is-believed-to-be-what-it-says",
-        "An error is judged by its real class: its own __class__ may say anything.",
+        "error-is-judged-by-its-class-attribute",
+        "An error is judged by its real type, not by its __class__ attribute.",
         [
             Edit(
                 "django_jobqueue/outcomes.py",
@@ -85,17 +131,17 @@ ENDINGS = [
     ),
     Mutant(
         "job-ends-the-event-loop",
-        "Whatever a handler does ends its attempt and nothing else.",
+        "Any exception of a handler ends its attempt and nothing else.",
         [
             Edit(
-                "django_jobqueue/worker/coroutines.py",
+                "django_jobqueue/worker/running/event_loop.py",
                 "            except BaseException as error:\n",
                 "            except Exception as error:\n",
             )
         ],
         tests=[
             "tests/faults/test_exceptions.py"
-            "::test_a_job_that_cancels_everybody_leaves_a_worker_that_goes_on"
+            "::test_worker_runs_on_after_a_job_that_cancels_all_tasks"
         ],
         database="sqlite",
     ),

@@ -1,11 +1,12 @@
-"""Uniqueness: the index decides, the end frees, and requeue loses nothing."""
+"""Uniqueness: the index decides, an end frees the key, requeue loses nothing."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
 ENQUEUE = "django_jobqueue/lifecycle/enqueue.py"
-FINISH = "django_jobqueue/lifecycle/finish.py"
+SUCCEEDED = "django_jobqueue/lifecycle/finish_succeeded.py"
+MOVED = "django_jobqueue/lifecycle/finish_moved.py"
 TESTS = "tests/lifecycle/test_finish.py"
 KEPT_KEY = """\
             unique_key = CASE
@@ -15,16 +16,16 @@ KEPT_KEY = """\
 
 KEYS = [
     Mutant(
-        "enqueue-looks-first",
-        "The index decides about a unique key, never a look before the INSERT.",
+        "enqueue-selects-before-it-inserts",
+        "The index decides about a unique key, not a SELECT before the INSERT.",
         [
             Edit(
                 ENQUEUE,
-                "        job = insert(db, new, options, now)\n",
+                "        try:\n            job = insert(db, new, options, now)\n",
                 "        job = _find_existing(db, new)\n"
                 "        if job is not None:\n"
                 "            return job\n"
-                "        job = insert(db, new, options, now)\n",
+                "        try:\n            job = insert(db, new, options, now)\n",
             ),
             Edit(ENQUEUE, "    ON CONFLICT DO NOTHING\n", "", count=2, nth=2),
         ],
@@ -35,8 +36,8 @@ KEYS = [
     ),
     Mutant(
         "success-keeps-its-key",
-        "The arrow that ends a job frees its unique key.",
-        [Edit(FINISH, "        unique_key = NULL,\n", "")],
+        "The transition that ends a job frees its unique key.",
+        [Edit(SUCCEEDED, "        unique_key = NULL,\n", "")],
         tests=[f"{TESTS}::test_a_success_keeps_the_result_and_frees_the_key"],
     ),
     Mutant(
@@ -44,13 +45,13 @@ KEYS = [
         "The portable finish frees the unique key too.",
         [
             Edit(
-                "django_jobqueue/lifecycle/finish_portable.py",
+                "django_jobqueue/lifecycle/portable/finish_succeeded.py",
                 '        "unique_key": None,\n',
                 "",
             ),
-            # One alone is made good by the other: a CHECK refuses the first.
+            # One alone is corrected by the other: a CHECK refuses the first.
             Edit(
-                "django_jobqueue/lifecycle/finish_portable.py",
+                "django_jobqueue/lifecycle/portable/finish_moved.py",
                 '{"unique_key": None, "finished_at": now',
                 '{"finished_at": now',
             ),
@@ -60,23 +61,23 @@ KEYS = [
     ),
     Mutant(
         "cancelled-attempt-keeps-its-key",
-        "The arrow that ends a job frees its unique key.",
-        [Edit(FINISH, KEPT_KEY, "")],
+        "The transition that ends a job frees its unique key.",
+        [Edit(MOVED, KEPT_KEY, "")],
         tests=[f"{TESTS}::test_a_cancelled_attempt_ends_the_job"],
     ),
     Mutant(
         "retry-loses-its-key",
-        "A job that goes on keeps its unique key.",
-        [Edit(FINISH, KEPT_KEY, "            unique_key = NULL,\n")],
+        "A job that has not ended keeps its unique key.",
+        [Edit(MOVED, KEPT_KEY, "            unique_key = NULL,\n")],
         tests=[f"{TESTS}::test_a_retry_waits_for_its_time_and_keeps_the_key"],
     ),
     Mutant(
         "requeue-deletes-what-stays-dead",
-        "Requeue deletes exactly the dead jobs that live again.",
+        "Requeue deletes exactly the dead jobs that it requeued.",
         [
             Edit(
                 "django_jobqueue/lifecycle/requeue.py",
-                "rows.filter(pk__in=revived).delete()",
+                "rows.filter(pk__in=inserted).delete()",
                 "rows.filter(pk__in=ids).delete()",
             )
         ],

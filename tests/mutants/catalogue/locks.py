@@ -1,12 +1,12 @@
-"""Rule 6: no waiting while holding rows; what is bounded stays bounded."""
+"""Rule 6: no statement waits while it holds rows; every statement is bounded."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
-HELD = "tests/races/test_held_rows.py"
+HELD = "tests/races/test_locked_rows.py"
 END = f"{HELD}::test_a_held_row_keeps_no_other_end_from_being_written"
-RESCUE = f"{HELD}::test_rescue_passes_over_a_held_row"
+RESCUED = "tests/races/test_rescue.py::test_a_worker_whose_row_is_held_keeps_its_jobs"
 
 UPDATES = "FOR NO KEY UPDATE SKIP LOCKED"
 DELETES = "FOR UPDATE SKIP LOCKED"
@@ -16,10 +16,10 @@ def wait_for_rows(
     name: str, file: str, clause: str, test: str, *, count: int = 1, nth: int = 1
 ) -> Mutant:
     new = clause.replace(" SKIP LOCKED", "")
-    edit = Edit(f"django_jobqueue/lifecycle/{file}", clause, new, count=count, nth=nth)
+    edit = Edit(f"django_jobqueue/{file}", clause, new, count=count, nth=nth)
     return Mutant(
-        f"{name}-waits-for-held-rows",
-        "A row that somebody holds delays itself, and not the batch.",
+        f"{name}-waits-for-locked-rows",
+        "A row that another session has locked does not delay the batch.",
         [edit],
         tests=[test],
     )
@@ -28,39 +28,36 @@ def wait_for_rows(
 LOCKS = [
     wait_for_rows(
         "claim",
-        "claim.py",
+        "lifecycle/claim.py",
         UPDATES,
         f"{HELD}::test_claim_skips_jobs_locked_by_another_worker",
-        count=2,
+        count=3,
     ),
     wait_for_rows(
         "promotion",
-        "promote.py",
+        "lifecycle/promote.py",
         UPDATES,
         f"{HELD}::test_promote_passes_over_a_held_row",
     ),
     wait_for_rows(
         "success",
-        "finish.py",
+        "lifecycle/finish_succeeded.py",
         UPDATES,
         f"{HELD}::test_one_held_row_of_200_is_finished_with_the_next_batch",
-        count=2,
-        nth=1,
     ),
-    wait_for_rows("move", "finish.py", UPDATES, END, count=2, nth=2),
-    wait_for_rows("deletion", "finish.py", DELETES, END),
-    wait_for_rows("death", "bury.py", DELETES, END, count=2, nth=1),
-    wait_for_rows("burial", "bury.py", DELETES, RESCUE, count=2, nth=2),
-    wait_for_rows("rescue", "rescue.py", UPDATES, RESCUE, count=2, nth=2),
+    wait_for_rows("move", "lifecycle/finish_moved.py", UPDATES, END),
+    wait_for_rows("deletion", "lifecycle/finish_succeeded.py", DELETES, END),
+    wait_for_rows("death", "lifecycle/finish_died.py", DELETES, END),
+    wait_for_rows("rescue", "lifecycle/rescue.py", UPDATES, RESCUED),
     wait_for_rows(
         "progress",
-        "progress.py",
+        "storage/progress.py",
         UPDATES,
         f"{HELD}::test_progress_passes_over_a_held_row",
     ),
     Mutant(
-        "atomic-end-skips-its-held-row",
-        "An atomic job waits for its row: to pass it over would undo its work.",
+        "atomic-end-skips-its-locked-row",
+        "An atomic job waits for its row: to skip it would roll back its work.",
         [
             Edit(
                 "django_jobqueue/lifecycle/finish.py",
@@ -74,7 +71,7 @@ LOCKS = [
     ),
     Mutant(
         "promotion-limits-in-a-subquery",
-        "A LIMIT on locked rows stands in a MATERIALIZED CTE, or may be exceeded.",
+        "A LIMIT on locked rows is in a MATERIALIZED CTE, else it may be exceeded.",
         [
             Edit(
                 "django_jobqueue/lifecycle/promote.py",
@@ -85,6 +82,7 @@ LOCKS = [
         WHERE
             status = 'scheduled'
             AND run_at <= (SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))
+            AND id <> ALL(%(passed)s::uuid[])
         ORDER BY run_at
         LIMIT %(limit)s::integer
         FOR NO KEY UPDATE SKIP LOCKED
@@ -129,22 +127,22 @@ LOCKS = [
     ),
     Mutant(
         "notify-inside-the-transaction",
-        "NOTIFY is sent after the commit: inside, commits wait for each other.",
+        "NOTIFY is sent after the commit: inside, commits would wait for each other.",
         [
             Edit(
-                "django_jobqueue/lifecycle/notify.py",
+                "django_jobqueue/storage/notify.py",
                 "transaction.on_commit(notice, using=alias, robust=True)",
                 "notice()",
             )
         ],
         tests=[
-            "tests/lifecycle/test_notify.py"
+            "tests/storage/test_notify.py"
             "::test_notification_is_no_part_of_the_callers_transaction"
         ],
     ),
     Mutant(
         "sqlite-without-immediate-transactions",
-        "On SQLite a worker's transactions are IMMEDIATE, so that it is never locked.",
+        "On SQLite a worker's transactions are IMMEDIATE, to avoid lock errors.",
         [
             Edit(
                 "django_jobqueue/worker/worker.py",
@@ -153,7 +151,7 @@ LOCKS = [
             )
         ],
         tests=[
-            "tests/integration/test_crowds.py"
+            "tests/integration/test_many_workers.py"
             "::test_four_workers_share_a_sqlite_file_and_never_find_it_locked"
         ],
         database="sqlite",

@@ -1,4 +1,4 @@
-"""Nothing lost: prune takes what has ended and is due, and nothing else."""
+"""Prune deletes jobs that have ended and are due, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TESTS = "tests/lifecycle/test_prune.py"
 PRUNES = [
     Mutant(
         "prune-of-live-jobs",
-        "Prune deletes what has ended, and nothing that lives.",
+        "Prune deletes jobs that have ended, and no live ones.",
         [
             Edit(
                 PRUNE,
@@ -22,8 +22,8 @@ PRUNES = [
         database="sqlite",
     ),
     Mutant(
-        "prune-of-what-is-held",
-        "A job without prune_at is held, and left alone.",
+        "prune-of-jobs-without-prune-at",
+        "A job without prune_at is kept.",
         [
             Edit(
                 PRUNE,

@@ -1,4 +1,4 @@
-// Keeps the board fresh. Without this module the page is reloaded every few seconds.
+// Updates the board. Without this module the page is reloaded every few seconds.
 
 const INTERVAL = 1500;
 
@@ -13,7 +13,7 @@ pause.addEventListener("click", () => {
 });
 
 async function refresh() {
-  // A control that has the focus must not vanish under the reader's fingers.
+  // Do not replace a control that has the focus.
   if (isPaused || document.hidden || board.contains(document.activeElement)) return;
   const answer = await fetch(board.dataset.live);
   if (answer.ok) board.innerHTML = await answer.text();
@@ -23,7 +23,7 @@ async function run() {
   try {
     await refresh();
   } catch {
-    // The server is away for a moment, or for good: what is shown stays.
+    // The server does not answer: keep the current content.
   }
   setTimeout(run, INTERVAL);
 }

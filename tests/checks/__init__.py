@@ -1,0 +1,1 @@
+"""Tests of django_jobqueue.checks: the messages of `manage.py check`."""

@@ -1,0 +1,1 @@
+"""`make release`: build the distributions, check their content, try the quickstart."""
