@@ -50,6 +50,10 @@ class Succeeded:
     note: str = ""
 
 
+# The usual outcome: nothing was returned.
+SUCCEEDED = Succeeded()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """The attempt failed and another one follows after `delay`."""

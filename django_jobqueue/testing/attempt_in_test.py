@@ -82,6 +82,7 @@ class AttemptInTest:
             report_error=self._note_error,
             keeps_locals=True,
             tidy=self._surroundings.restore,
+            needs_tidying=lambda: True,
             is_enclosed=self._surroundings.is_enclosed,
         )
         run = run_attempt

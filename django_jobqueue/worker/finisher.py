@@ -228,6 +228,9 @@ class Finisher:
     def _count(self, outcome: Outcome) -> None:
         """Count an outcome, and announce the time of the next attempt."""
         match outcome:
+            # First, because it is the usual one.
+            case Succeeded() | Cancelled() | Crashed() | Lost():
+                self.processed += 1
             case GivenBack(delay=delay):
                 if delay is not None:
                     self._on_due(delay.total_seconds())
@@ -238,8 +241,6 @@ class Finisher:
             case Died():
                 self.processed += 1
                 self.failed += 1
-            case Succeeded() | Cancelled() | Crashed() | Lost():
-                self.processed += 1
             case _:
                 assert_never(outcome)
 

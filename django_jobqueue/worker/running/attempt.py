@@ -83,19 +83,27 @@ def _run_attempt(job: InFlightJob, env: AttemptEnv) -> Ending:
     if not isinstance(prepared, Prepared):
         return Ending(claim=claim, outcome=prepared)
     handler = prepared.handler
-    job.reserve(most=prepared.max_attempts, cause=InterruptReason.TIDYING)
-    # Before the job too: a connection may have died while the thread was idle.
-    env.tidy()
+    if env.needs_tidying():
+        # Before the job too: a connection may have died while the thread was idle.
+        job.reserve(most=prepared.max_attempts, cause=InterruptReason.TIDYING)
+        env.tidy()
     current_claim.set(claim)
-    run = run_handler(job, handler, prepared.context, env, timeout=prepared.timeout)
+    run = run_handler(
+        job,
+        handler,
+        prepared.context,
+        env,
+        timeout=prepared.timeout,
+        most=prepared.max_attempts,
+    )
     current_claim.set(None)
-    outcome = run.outcome
+    outcome, exception, is_suspect = run.outcome, None, False
+    is_written = run.has_end and run.error is None
     if run.error is not None:
         outcome = _judge_end(job, run.error, handler, env)
-    exception = _keep(run.error, outcome, env)
-    is_suspect = is_kind(run.error, Interruption)
-    is_written = run.has_end and run.error is None
-    run.error = None  # its traceback references the handler's frames
+        exception = _keep(run.error, outcome, env)
+        is_suspect = is_kind(run.error, Interruption)
+        run.error = None  # its traceback references the handler's frames
     env.tidy(is_suspect=is_suspect)
     return Ending(
         claim=claim,
@@ -138,14 +146,14 @@ async def _arun_attempt(job: InFlightJob, env: AttemptEnv) -> Ending:
 
 
 def _keep(
-    error: BaseException | None, outcome: Outcome, env: AttemptEnv
+    error: BaseException, outcome: Outcome, env: AttemptEnv
 ) -> KeptException | None:
     """Keep what was raised for the receivers of the end, if there are any.
 
     Without local variables: the handler's objects are freed here, in its own thread
     and before its limit.
     """
-    if error is None or not has_receivers(outcome):
+    if not has_receivers(outcome):
         return None
     if not env.keeps_locals:
         clear_frames(error)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ...options import Options
 from ...storage.claims import Claim
-from .job_connections import reset_connections
+from .job_connections import needs_reset, reset_connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class AttemptEnv:
     # Every worker uses the defaults of the rest. The testing kit sets them: it runs
     # attempts in the thread of a test, and must not close its connections.
     tidy: Callable[..., None] = reset_connections
+    # Whether tidy() has anything to do before an attempt.
+    needs_tidying: Callable[[], bool] = needs_reset
     # Called with what a handler raised, before that is judged.
     report_error: Callable[[BaseException], None] = lambda error: None
     # Whether exceptions for receivers keep the local variables of their frames.

@@ -7,9 +7,10 @@ has committed, the database is queried.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never, cast
@@ -22,7 +23,7 @@ from ...exceptions import LeaseLost, UniqueKeyBusy
 from ...handlers import Handler
 from ...lifecycle.finish import finish_in_transaction
 from ...middleware import call_through
-from ...outcomes import Outcome, Succeeded, is_cancelled_sql, is_conflict
+from ...outcomes import SUCCEEDED, Outcome, Succeeded, is_cancelled_sql, is_conflict
 from ...payloads import dump_result
 from ...signals import report_late_error, report_settled
 from ...storage.claims import Claim
@@ -31,9 +32,8 @@ from ...storage.database import Database
 from ...storage.endings import Ending
 from ...storage.progress import write_progress
 from .attempt_env import AttemptEnv
-from .forked import EndCopies
+from .forked import EndCopies, end_copy, fork_depth
 from .in_flight import InFlightJob
-from .policy import find_max_attempts
 
 # How often an atomic job runs again after a serialization failure or deadlock.
 MAX_RERUNS = 5
@@ -49,9 +49,11 @@ class HandlerCall:
     job: InFlightJob
     # Monotonic; a rerun keeps that of the first.
     started: float
+    # At most so many attempts of this job.
+    most: int
     # Seconds inside the handler.
     ran: float = 0.0
-    outcome: Outcome = field(default_factory=Succeeded)
+    outcome: Outcome = SUCCEEDED
     error: BaseException | None = None
     # Of an atomic call: its transaction contains its end; it is known to have
     # committed; if that is unknown, what the database says.
@@ -84,12 +86,13 @@ def run_handler(
     env: AttemptEnv,
     *,
     timeout: timedelta,
+    most: int,
 ) -> HandlerCall:
     """Run the handler; an atomic one again after a conflict of transactions."""
     started = time.monotonic()
     deadline = started + timeout.total_seconds()
-    for reruns_left in reversed(range(MAX_RERUNS + 1)):
-        run = HandlerCall(job=job, started=started)
+    for reruns_left in range(MAX_RERUNS, -1, -1):
+        run = HandlerCall(job=job, started=started, most=most)
         _run_once(run, job, handler, context, env, deadline=deadline)
         if run.error is not None and run.has_end:
             _check_commit(run, job.claim, env)
@@ -109,8 +112,7 @@ def _run_once(
     deadline: float,
 ) -> None:
     """Call the handler where it can be interrupted, and note what it raised."""
-    most = find_max_attempts(handler, job.claim, env.options)
-    job.enter(timeout=deadline - time.monotonic(), most=most)
+    job.enter(timeout=deadline - time.monotonic(), most=run.most)
     try:
         try:
             _call(run, job.claim, handler, context, env)
@@ -184,10 +186,15 @@ def _call_handler(
 ) -> Any:
     """Call the handler, inside the transactions it asked for; return its result."""
     if not handler.atomic and not handler.databases:
-        with EndCopies():
+        depth = fork_depth()
+        try:
             result = handler.call(context, args, payload)
-        limit = env.options.max_result_bytes
-        run.outcome = Succeeded(dump_result(result, limit=limit))
+        finally:
+            if fork_depth() != depth:
+                end_copy(sys.exception())
+        if result is not None:
+            limit = env.options.max_result_bytes
+            run.outcome = Succeeded(dump_result(result, limit=limit))
         return result
     call = partial(handler.call, context, args, payload)
     aliases = _order_databases(handler, env.options.database)
@@ -222,7 +229,7 @@ def _call_in_transactions(
         # The first hook of all: once it has run, the transaction has committed.
         transaction.on_commit(run.note_commit, using=env.options.database)
         if handler.needs_context:
-            run.job.last_progress = {}
+            run.job.last_progress = None
             db = Database(alias=env.options.database)
             run.job.keeps_snapshot = not env.is_enclosed and db.keeps_snapshot()
     with EndCopies():

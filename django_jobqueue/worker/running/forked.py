@@ -18,6 +18,11 @@ from ..health.bounded import run_bounded
 _depth = 0
 
 
+def fork_depth() -> int:
+    """Return a number that differs in every process forked after the call."""
+    return _depth
+
+
 def _note_fork() -> None:
     global _depth
     _depth += 1

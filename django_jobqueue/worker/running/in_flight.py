@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -64,13 +64,13 @@ class InFlightJob:
     # and after the commit hooks may still run.
     has_end: bool = False
     # Its transaction keeps its snapshot: a write of its row from outside would conflict
-    # with it. Its last progress (empty: none) is then written with its end.
+    # with it. Its last progress is then written with its end.
     keeps_snapshot: bool = False
-    last_progress: dict[str, Any] = field(default_factory=dict)
+    last_progress: dict[str, Any] | None = None
     # Its ending was handed over; a second ending is ignored.
     is_ended: bool = False
     # Django's connections of that thread, whose SQL an interruption cancels.
-    wrappers: list[Any] = field(default_factory=list)
+    wrappers: Sequence[Any] = ()
     # What is to be raised in the handler from outside, and whether that was done or is
     # no longer needed.
     interruption: type[Interruption] | None = None
@@ -309,9 +309,11 @@ class InFlightJobs:
         return len(self._jobs)
 
     def add(self, claims: Iterable[Claim]) -> list[InFlightJob]:
-        jobs = [InFlightJob(claim, self._make_place(claim)) for claim in claims]
-        for job in jobs:
-            job.on_deferred = self.defer
+        now, defer = time.monotonic(), self.defer
+        jobs = [
+            InFlightJob(claim, self._make_place(claim), now, on_deferred=defer)
+            for claim in claims
+        ]
         with self._lock:
             self._jobs.update((job.claim.id, job) for job in jobs)
         return jobs

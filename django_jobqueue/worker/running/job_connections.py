@@ -58,6 +58,14 @@ def list_connections() -> list[Any]:
 connection_created.connect(_note_connection)
 
 
+def needs_reset() -> bool:
+    """Return whether reset_connections() has anything to do in this thread."""
+    return (
+        _upkeep.has_connections
+        or time.monotonic() - _upkeep.caches_closed_at > CLOSE_CACHES_SECONDS
+    )
+
+
 def reset_connections(*, is_suspect: bool = False) -> None:
     """Make this thread's connections usable for the next job.
 

@@ -19,6 +19,7 @@ from ..supervision.shared_memory import SharedMemory
 AROUND_HANDLER_SECONDS = 60.0
 # By how much the limit that the supervisor knows may be too early.
 LIMIT_SLACK_SECONDS = 1.0
+NOT_CALLED = -math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +35,8 @@ class MemoryPlace:
     # Where the attempt is kept until its end is written, if it must not start again.
     kept: int | None = None
     # The limit while the handler runs; -inf: it does not run.
-    _shown_limit: float = -math.inf
+    _shown_limit: float = NOT_CALLED
+    _is_interrupted: bool = False
 
     def reserve(self, *, most: int, cause: InterruptReason) -> None:
         """Take a place for what runs before the handler."""
@@ -60,25 +62,25 @@ class MemoryPlace:
 
     def show_return(self, *, is_last: bool) -> None:
         """Show that the handler has returned; `is_last`: it must not start again."""
-        if self.number is None or self._shown_limit == -math.inf:
+        if self.number is None or self._shown_limit == NOT_CALLED:
             return
         if is_last and self.kept is None:
             # A crash before its end is written must not start it again.
             self.kept = self.memory.keep(self.claim)
-        self._shown_limit = -math.inf
-        self.memory.limit(
-            self.number,
-            time.monotonic() + self.grace + AROUND_HANDLER_SECONDS,
-            InterruptReason.OUTSIDE,
-            delay=None,
-            pids=(),
-        )
+        self._shown_limit = NOT_CALLED
+        limit = time.monotonic() + self.grace + AROUND_HANDLER_SECONDS
+        cause = InterruptReason.OUTSIDE
+        if self._is_interrupted:
+            self.memory.limit(self.number, limit, cause, delay=None, pids=())
+        else:
+            self.memory.show_return(self.number, limit, cause)
 
     def show_interrupt(
         self, cause: InterruptReason, *, delay: float | None, pids: tuple[int, ...]
     ) -> None:
         """Show that the attempt was asked to stop: after the grace it ends by force."""
         if self.number is not None:
+            self._is_interrupted = True
             limit = time.monotonic() + self.grace
             self.memory.limit(self.number, limit, cause, delay=delay, pids=pids)
 
@@ -92,7 +94,7 @@ class MemoryPlace:
         if self.number is not None:
             self.memory.leave(self.number)
             self.number = None
-            self._shown_limit = -math.inf
+            self._shown_limit = NOT_CALLED
 
     def forget(self) -> None:
         """No longer keep the attempt: its end is written."""

@@ -6,10 +6,9 @@ the meantime, or if this worker does not know its handler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 
@@ -36,8 +35,7 @@ MIN_UNKNOWN_DELAY = timedelta(milliseconds=50)
 CANCELLED_BEFORE_START = Cancelled("cancelled before it started")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(NamedTuple):
     """An attempt whose handler was found, before the call."""
 
     handler: Handler[..., Any]

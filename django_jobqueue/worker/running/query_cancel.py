@@ -7,6 +7,7 @@ of that thread, which may close them at any moment.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +24,7 @@ CANCEL_TIMEOUT_SECONDS = 1.0
 ACTIVE = 1
 
 
-def interrupt_queries(wrappers: list[Any]) -> None:
+def interrupt_queries(wrappers: Sequence[Any]) -> None:
     """Interrupt the SQLite statements of another thread. Does not wait."""
     for wrapper in list(wrappers):
         raw = wrapper.connection
@@ -33,12 +34,12 @@ def interrupt_queries(wrappers: list[Any]) -> None:
                 raw.interrupt()
 
 
-def has_running_query(wrappers: list[Any]) -> bool:
+def has_running_query(wrappers: Sequence[Any]) -> bool:
     """Return whether another thread waits for PostgreSQL. Does not wait itself."""
     return any(map(_is_running, list(wrappers)))
 
 
-def cancel_queries(wrappers: list[Any]) -> list[Exception]:
+def cancel_queries(wrappers: Sequence[Any]) -> list[Exception]:
     """Cancel the SQL of another thread on PostgreSQL; return the errors of that.
 
     Waits for the server: CANCEL_TIMEOUT_SECONDS, or longer with a libpq before 17.
@@ -72,7 +73,7 @@ def _is_running(wrapper: Any) -> bool:
         return False
 
 
-def find_backends(wrappers: list[Any]) -> tuple[int, ...]:
+def find_backends(wrappers: Sequence[Any]) -> tuple[int, ...]:
     """Return the PostgreSQL backend pids of the connections to the jobs' database.
 
     On another server the same number is a foreign session, and so is the number that a

@@ -8,6 +8,7 @@ runs in a copy of a clean context: the next one sees nothing that it sets.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -29,7 +30,7 @@ from ..health.progress import Part
 from .attempt import run_attempt
 from .attempt_env import AttemptEnv
 from .event_loop import EventLoop
-from .forked import EndCopies
+from .forked import end_copy, fork_depth
 from .in_flight import InFlightJob
 from .job_connections import close_idle_connections
 from .process_state import ProcessState, read_process_state
@@ -239,13 +240,15 @@ class ThreadPool:
 
     def _run(self, job: InFlightJob, clean: Context) -> None:
         ending = None
+        depth = fork_depth()
         context = clean.copy()
         assert self._process is not None
         try:
-            # A receiver or middleware may fork as well.
-            with EndCopies():
-                ending = context.run(run_attempt, job, self._env)
+            ending = context.run(run_attempt, job, self._env)
         finally:
+            # A receiver or middleware may fork as well.
+            if fork_depth() != depth:
+                end_copy(sys.exception())
             if ending is None:
                 ending = Ending(claim=job.claim, outcome=THREAD_DIED)
             try:

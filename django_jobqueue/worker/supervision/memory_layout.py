@@ -58,10 +58,13 @@ ENDED_SEQUENCE = Field(8, struct.Struct("<Q"))
 # Job id, lease token, attempt, max attempts, entered, limit, reason, delay, backends.
 ATTEMPT = Field(16, struct.Struct("<16sqiiddQd4i"))
 MAX_BACKENDS = 4
+NO_BACKENDS = (0,) * MAX_BACKENDS
 # The part of ATTEMPT that changes when the handler is called: from max attempts on.
 CALL = Field(ATTEMPT.offset + struct.calcsize("<16sqi"), struct.Struct("<iddQ"))
 # The part of ATTEMPT that changes when the attempt is asked to stop: from limit on.
 LIMIT = Field(ATTEMPT.offset + struct.calcsize("<16sqiid"), struct.Struct("<dQd4i"))
+# The part of LIMIT that changes when a handler returns by itself.
+RETURN = Field(LIMIT.offset, struct.Struct("<dQ"))
 
 # After the places, back to back: (job id, lease token) of attempts that have left their
 # handler and whose ends are not written yet.

@@ -99,11 +99,11 @@ class SharedMemory:
             limit,
             cause,
             math.nan,
-            *(0,) * layout.MAX_BACKENDS,
+            *layout.NO_BACKENDS,
         )
         place = self._free.popleft()
         start = place_offset(place) + layout.ATTEMPT.offset
-        self._memory[start : start + len(packed)] = packed
+        self._memory[start : start + layout.ATTEMPT.format.size] = packed
         self._advance_sequence(place)
         return place
 
@@ -111,6 +111,11 @@ class SharedMemory:
         """Note that the attempt in this place is about to call its handler."""
         values = (most, entered, limit, InterruptReason.TIMEOUT)
         layout.CALL.write(self._memory, *values, base=place_offset(place))
+
+    def show_return(self, place: int, limit: float, cause: InterruptReason) -> None:
+        """Note that the handler in this place has returned without an interrupt."""
+        offset = place_offset(place) + layout.RETURN.offset
+        layout.RETURN.format.pack_into(self._memory, offset, limit, cause)
 
     def leave(self, place: int) -> None:
         """Free the place of an attempt that is over."""
@@ -189,8 +194,9 @@ class SharedMemory:
 
     def _advance_sequence(self, place: int) -> None:
         self._sequences[place] += 1
-        sequence = self._sequences[place]
-        layout.SEQUENCE.write(self._memory, sequence, base=place_offset(place))
+        # Not Field.write(): this runs twice for each job.
+        offset = place_offset(place) + layout.SEQUENCE.offset
+        layout.SEQUENCE.format.pack_into(self._memory, offset, self._sequences[place])
 
     # Read by both.
 

@@ -55,6 +55,7 @@ class Scene:
             report_progress=lambda claim, progress: None,
             report_started=lambda claim: None,
             tidy=self.look,
+            needs_tidying=lambda: True,
         )
         attempt_module.run_attempt(job, env)
         job.free()
