@@ -75,6 +75,14 @@ class WorkerProcess:
         wait_until(lambda: self.has_logged("worker started") or self._fail_if_ended())
         return self
 
+    def wait_until_logged(self, *texts: str, timeout: float = 30.0) -> None:
+        """Wait until all texts are in the log.
+
+        A process acts first and logs later, in another thread: what a test sees in the
+        database or in /proc is no proof that the line is written.
+        """
+        wait_until(lambda: all(map(self.has_logged, texts)), timeout=timeout)
+
     def has_logged(self, text: str) -> bool:
         return text in self.read_log()
 

@@ -75,7 +75,7 @@ def test_suspect_that_does_not_crash_again_succeeds_alone(
     with WorkerProcess(worker_env, **FAST) as worker:
         done = job.wait(timeout=60)
         assert (done.attempts, done.crashes, done.isolate) == (2, 0, False)
-        assert worker.has_logged("was killed by SIGKILL")
+        worker.wait_until_logged("was killed by SIGKILL")
         # The child for suspects leaves no row when the worker has stopped.
         assert worker.stop() == 0
 

@@ -247,7 +247,7 @@ def test_worker_runs_on_after_a_job_that_cancels_all_tasks(
 
     with WorkerProcess(worker_env, "--concurrency", "1") as worker:
         assert [job.wait(timeout=30).result for job in ordinary] == [1, 2, 3]
-        assert worker.has_logged("a job has stopped the event loop")
+        worker.wait_until_logged("a job has stopped the event loop")
         assert worker.stop() == 0
 
     assert DeadJob.objects.get(pk=hostile.pk).error == "CancelledError: start"

@@ -319,8 +319,7 @@ def test_usr1_shows_stacks_and_changes_nothing(
 
     shown = ["stacks of all threads\n"]
     shown += ["stacks of the supervisor\n"] if not mode else []
-    wait_until(lambda: all(map(case.worker.has_logged, shown)))
-    assert "Thread jobqueue-heartbeat:" in case.worker.read_log()
+    case.worker.wait_until_logged(*shown, "Thread jobqueue-heartbeat:")
     if case.state == "draining":
         case.wait_for_exit(SHUTDOWN_SECONDS + EXIT_SECONDS)
         assert_nothing_left(case, is_immediate_stop=False)

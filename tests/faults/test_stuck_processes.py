@@ -148,7 +148,7 @@ def test_a_child_that_does_not_exit_is_killed(wedged: Env, tmp_path: Path) -> No
         jobs.add.enqueue(x=1).wait(timeout=20)
         pid = find_wedged(tmp_path, "drain")
         wait_until(lambda: not is_alive(pid), timeout=15)
-        assert worker.has_logged("did not leave in time")
+        worker.wait_until_logged("did not leave in time")
         assert worker.stop() == 0
 
 
@@ -173,8 +173,8 @@ def test_a_retired_child_does_not_wait_for_threads_that_its_jobs_left(
         wait_until(lambda: not is_alive(job.result), timeout=15)
         # Its exit hooks were called, and it was not killed.
         assert (tmp_path / "hook").exists()
-        assert not worker.has_logged("did not leave in time")
         assert worker.stop() == 0
+        assert not worker.has_logged("did not leave in time")
 
 
 @pytest.mark.postgresql
@@ -186,6 +186,6 @@ def test_process_whose_pool_is_held_by_threads_of_an_ended_job_is_replaced(
         left = leftover_jobs.leave_threads_with_connections.enqueue(count=2)
         assert left.wait(timeout=20).status == "succeeded"
         job = jobs.leave_effect.enqueue(name="after")
-        wait_until(lambda: worker.has_logged("Django's connection pool of process"))
+        worker.wait_until_logged("Django's connection pool of process")
         assert job.wait(timeout=20).status == "succeeded"
         assert worker.stop() == 0

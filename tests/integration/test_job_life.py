@@ -343,7 +343,7 @@ def test_a_database_error_does_not_cost_the_job_an_attempt(worker_env: Env) -> N
 
     with WorkerProcess(worker_env, **FAST) as worker:
         job = job.wait(timeout=20)
-        assert worker.has_logged("WARNING job given back")
+        worker.wait_until_logged("WARNING job given back")
     assert (job.status, job.attempts, job.given_back) == ("succeeded", 1, 1)
 
 
@@ -390,7 +390,7 @@ def test_the_jobs_of_a_killed_worker_are_rescued(
     go_on.touch()
     with WorkerProcess(worker_env, **FAST) as worker:
         job = job.wait(timeout=30)
-        assert worker.has_logged("job rescued")
+        worker.wait_until_logged("job rescued")
         assert worker.stop() == 0
     assert (job.status, job.lost, job.attempts) == ("succeeded", 1, 1)
     assert read_attempts(job) == [(1, "lost"), (1, "succeeded")]

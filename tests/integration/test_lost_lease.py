@@ -44,10 +44,9 @@ def test_a_late_write_is_refused_and_logged(
         wait_until(started.exists)
         steal(job)
         go_on.touch()
-        wait_until(lambda: worker.has_logged("lease lost"))
-        assert str(job.pk) in worker.read_log()
+        worker.wait_until_logged("lease lost", str(job.pk))
         if outcome == "progress":
-            wait_until(lambda: worker.has_logged("refused=progress"))
+            worker.wait_until_logged("refused=progress")
     job.refresh_from_db()
     assert (job.status, job.lease_token, job.attempts) == ("running", 3, 1)
     assert (job.progress, job.result, job.error) == (None, None, "")

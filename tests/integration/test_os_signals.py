@@ -74,7 +74,6 @@ def test_usr1_logs_the_stacks_of_all_threads_and_stops_nothing(
     with WorkerProcess(worker_env) as worker:
         worker.wait_until_started()
         worker.signal(signal.SIGUSR1)
-        wait_until(lambda: worker.has_logged("Thread jobqueue-heartbeat:"))
-        assert "loop.py" in worker.read_log()
+        worker.wait_until_logged("Thread jobqueue-heartbeat:", "loop.py")
         assert jobs.add.enqueue(x=1).wait(timeout=20).result == 2
         assert worker.stop() == 0

@@ -68,8 +68,7 @@ def test_reload_lets_a_running_job_end_and_goes_on_with_the_new_code(
         assert waiting.wait(timeout=60).result == "newer"
 
         module.write_text("def broken(:\n")
-        wait_until(lambda: worker.has_logged("the code cannot be loaded"))
-        assert worker.has_logged("SyntaxError")
+        worker.wait_until_logged("the code cannot be loaded", "SyntaxError")
         module.write_text(CODE.format(version="the newest"))
         assert enqueue_version().wait(timeout=60).result == "the newest"
         assert worker.stop() == 0

@@ -107,7 +107,7 @@ def test_children_die_with_their_supervisor(worker_env: Env, tmp_path: Path) -> 
         wait_until(started.exists)
         pids = wait_until(lambda: pids if len(pids := list_pids()) == 2 else None)
         worker.kill()
-        wait_until(lambda: not any(map(is_alive, pids)), timeout=5)
+        wait_until(lambda: not any(map(is_alive, pids)))
 
 
 def test_process_is_replaced_after_max_jobs_without_a_gap(
@@ -247,7 +247,7 @@ def test_child_whose_log_a_job_has_broken_is_replaced(worker_env: Env) -> None:
         broken = dangerous.break_log.enqueue()
         assert broken.wait(timeout=10).status == "succeeded"
         wait_until(lambda: worker.read_log().count("worker started") == 2)
-        assert worker.has_logged("logging of process")
+        worker.wait_until_logged("logging of process")
         assert jobs.add.enqueue(x=1).wait(timeout=10).result == 2
         assert worker.stop() == 0
 
@@ -294,7 +294,7 @@ def test_child_of_another_version_makes_the_supervisor_restart(
     path = f"{tmp_path}{os.pathsep}{worker_env['PYTHONPATH']}"
     with WorkerProcess(worker_env, PYTHONPATH=path) as worker:
         worker.wait_until_started()
-        assert worker.has_logged(f"child exited with code {EXIT_OUTDATED}")
+        worker.wait_until_logged(f"child exited with code {EXIT_OUTDATED}")
         assert jobs.add.enqueue(x=1).wait(timeout=30).result == 2
         assert worker.stop() == 0
 
