@@ -85,5 +85,8 @@ def test_an_idle_worker_finds_jobs_and_leaves_no_settings_behind(
 LISTENING = """
     SELECT pid
     FROM pg_stat_activity
-    WHERE application_name = 'jobqueue listen' AND query = 'LISTEN jobqueue'
+    WHERE
+        datname = current_database()
+        AND application_name = 'jobqueue listen'
+        AND query = 'LISTEN jobqueue'
 """
