@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 MESSAGE_LIMIT = 4_000
 TRACEBACK_LIMIT = 64_000
@@ -28,6 +28,9 @@ MAX_FRAMES = 1_000
 MAX_EXCEPTIONS = 100
 # Above that: the links of the chain, and the members of a group, that are shown.
 MAX_PARTS = 15
+
+E = TypeVar("E", bound=BaseException)
+
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -86,6 +89,16 @@ def describe_end(name: str, message: str, *, job_type: str, place: str = "") -> 
         message=clean_text(message),
         fingerprint=_hash(job_type, name, place),
     )
+
+
+def is_kind(
+    error: BaseException | None, kinds: type[E] | tuple[type[E], ...]
+) -> TypeGuard[E]:
+    """Tell whether an error is of these classes, as `except` does.
+
+    isinstance() would read the error's __class__, which may be wrong or raise.
+    """
+    return issubclass(type(error), kinds)
 
 
 def find_packages(error: BaseException | None) -> set[str]:

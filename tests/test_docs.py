@@ -18,7 +18,7 @@ import pytest
 from django.core.management import BaseCommand, load_command_class
 from django.dispatch import Signal
 
-from django_jobqueue import checks, options, signals, states
+from django_jobqueue import checks, job_log, options, signals, states
 from django_jobqueue.backend import checks as backend_checks
 from django_jobqueue.failures import Failure
 from django_jobqueue.lifecycle.promote import Promoted
@@ -249,7 +249,7 @@ def make_claim() -> Claim:
 
 def send_all() -> None:
     """Send every signal about a job."""
-    log = signals.JobLog(WORKER, is_complete=True)
+    log = job_log.JobLog(WORKER, is_complete=True)
     claim = make_claim()
     log.report_started(claim)
     log.report_lost(claim, what="succeeded")
@@ -265,9 +265,9 @@ def send_all() -> None:
     rescued = Rescued(
         claim.id, "a.job", "default", uuid.uuid4(), 1, 1, "dead", "WorkerLost"
     )
-    signals.report_rescued(rescued, worker_id=WORKER)
+    job_log.report_rescued(rescued, worker_id=WORKER)
     promoted = Promoted(claim.id, "a.job", "default", 1)
-    signals.report_promoted([promoted], worker_id=WORKER)
+    job_log.report_promoted([promoted], worker_id=WORKER)
     report_enqueued("default", [(claim.id, "a.job", "default", NOW)])
     report_cancelled("default", [(claim.id, "a.job", "default", 0)], reason="")
     report_requeued("default", [make_job()])
@@ -314,7 +314,7 @@ def test_arguments_of_signals_are_documented(
 
 
 def test_every_log_line_is_documented() -> None:
-    tree = ast.parse(Path(signals.__file__).read_text())
+    tree = ast.parse(Path(job_log.__file__).read_text())
     written = {
         constant.value
         for node in ast.walk(tree)

@@ -18,9 +18,10 @@ PACKAGE = Path(__file__).parent.parent / "django_jobqueue"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
-    {"exceptions", "states", "failures", "suggestions"},
+    {"exceptions", "states", "failures", "suggestions", "log_events"}
+    | {"database_errors"},
     {"options"},
-    {"backoff", "outcomes", "signals", "payloads", "context", "joboptions"}
+    {"backoff", "outcomes", "signals", "job_log", "payloads", "context", "joboptions"}
     | {"arguments"},
     {"discovery", "handlers", "middleware", "models", "registry"},
     {"storage"},

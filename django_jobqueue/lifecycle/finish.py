@@ -16,15 +16,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..exceptions import LeaseLost
-from ..options import Options
-from ..outcomes import (
-    Died,
+from ..database_errors import (
     is_cancelled_sql,
     is_database_trouble,
     is_lock_wait,
     names_row,
 )
+from ..exceptions import LeaseLost
+from ..options import Options
+from ..outcomes import Died
 from ..states import JobStatus
 from ..storage.commit_check import lock_owned
 from ..storage.database import Database, count_microseconds

@@ -18,15 +18,15 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import F, Q, QuerySet
 
-from ..models import Attempt, Job
-from ..options import Retention, get_options
-from ..outcomes import (
+from ..database_errors import (
     is_cancelled_sql,
     is_database_trouble,
     is_lock_wait,
     names_row,
 )
-from ..signals import Event
+from ..log_events import Event
+from ..models import Attempt, Job
+from ..options import Retention, get_options
 from ..states import ENDED
 from ..storage.bounded_waits import bounded_waits
 from ..storage.commit_signals import report_pruned

@@ -19,12 +19,12 @@ from uuid import UUID
 from django.db import connections, models
 from django.db.models import F, Func, QuerySet, TextField
 
+from ..database_errors import is_cancelled_sql, is_database_trouble
 from ..failures import describe_end
+from ..log_events import Event
 from ..models import DeadJob, Job, WorkerHeartbeat
 from ..models.job import MOST_COUNTED, MOST_LEASES
 from ..models.record import COLUMNS, JobRecord, make_id
-from ..outcomes import is_cancelled_sql, is_database_trouble
-from ..signals import Event
 from ..states import DeadReason, JobStatus
 from ..storage.bounded_waits import bounded_waits
 from ..storage.database import Database

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 from uuid import UUID
 
-from ..outcomes import is_database_trouble
+from ..database_errors import is_database_trouble
 from .bounded_waits import bounded_waits
 from .database import Database
 

@@ -17,8 +17,8 @@ from uuid import UUID
 from django.db import connections
 from django.db.models import QuerySet
 
+from ..database_errors import is_lock_wait
 from ..models import Job, WorkerHeartbeat
-from ..outcomes import is_lock_wait
 from .database import Database
 from .sql_parts import CLOCK, LIMIT_LOCK_WAIT
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 from asgiref.sync import async_to_sync
 
 from ..exceptions import Interruption, JobQueueError, Steering
+from ..failures import is_kind
+from ..job_log import JobLog, report_late_error
 from ..lifecycle.finish import FinishReport, finish_attempts
 from ..outcomes import (
     Cancelled,
@@ -24,10 +26,8 @@ from ..outcomes import (
     Outcome,
     Retried,
     Succeeded,
-    is_kind,
 )
 from ..registry import find_handler, get_handler
-from ..signals import JobLog, report_late_error
 from ..states import AttemptOutcome
 from ..storage.claims import Claim
 from ..storage.endings import Ending

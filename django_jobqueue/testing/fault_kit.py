@@ -26,10 +26,10 @@ from asgiref.sync import sync_to_async
 
 from .. import outcomes
 from ..handlers import Handler
+from ..job_log import report_rescued
 from ..lifecycle.rescue import RescueReport, rescue_from
 from ..options import Options
 from ..outcomes import judge_crash
-from ..signals import report_rescued
 from ..storage.database import Database
 from ..storage.endings import Ending
 from ..storage.ownership import read_owned_jobs

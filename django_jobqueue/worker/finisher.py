@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 from uuid import UUID
 
+from ..database_errors import is_database_trouble
+from ..job_log import JobLog
 from ..lifecycle.finish import FinishReport, finish_attempts
+from ..log_events import Event
 from ..options import Options
 from ..outcomes import (
     Cancelled,
@@ -26,9 +29,7 @@ from ..outcomes import (
     Outcome,
     Retried,
     Succeeded,
-    is_database_trouble,
 )
-from ..signals import Event, JobLog
 from ..storage.claims import Claim
 from ..storage.database import Database
 from ..storage.endings import Ending

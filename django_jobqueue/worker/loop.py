@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from django.db import DatabaseError, InterfaceError
 
 from ..backoff import growing_pauses
-from ..outcomes import is_database_trouble, is_lock_wait
-from ..signals import Event
+from ..database_errors import is_database_trouble, is_lock_wait
+from ..log_events import Event
 from ..storage.database import Database
 from .health.log_queue import LogQueue
 from .running.connections import close_database, open_database

@@ -14,6 +14,8 @@ from uuid import UUID
 
 from django.db import connections
 
+from ..database_errors import is_cancelled_sql, is_database_trouble, is_lock_wait
+from ..job_log import report_rescued, report_unreadable
 from ..lifecycle.prune import has_due_jobs, prune_jobs
 from ..lifecycle.rescue import MAX_RESCUED_JOBS, forget_silent_workers, rescue_jobs
 from ..lifecycle.unreadable import (
@@ -21,9 +23,9 @@ from ..lifecycle.unreadable import (
     list_maintenance_candidates,
     move_unreadable_jobs,
 )
+from ..log_events import Event
 from ..options import Options
-from ..outcomes import is_cancelled_sql, is_database_trouble, is_lock_wait
-from ..signals import Event, Send, report_rescued, report_unreadable
+from ..signals import Send
 from ..states import JobStatus
 from ..storage.database import Database
 from ..storage.notify import notify_due, notify_pending

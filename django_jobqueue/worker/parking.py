@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from ..database_errors import is_cancelled_sql, is_lock_wait
 from ..failures import describe_exception
-from ..outcomes import is_cancelled_sql, is_lock_wait
-from ..signals import Event
+from ..log_events import Event
 from ..storage.endings import Ending, Unwritten
 
 logger = logging.getLogger("django_jobqueue.worker")

@@ -16,7 +16,8 @@ from typing import Any
 
 from django.dispatch import Signal
 
-from ..signals import Event, send_signal
+from ..log_events import Event
+from ..signals import send_signal
 from .running.job_connections import close_idle_connections, reset_connections
 
 logger = logging.getLogger("django_jobqueue.worker")

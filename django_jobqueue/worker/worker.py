@@ -15,10 +15,12 @@ from uuid import UUID, uuid4
 
 from django.db import connections
 
+from ..job_log import JobLog, report_worker
+from ..log_events import Event
 from ..options import Options, is_development
 from ..outcomes import Died
 from ..registry import find_handler
-from ..signals import Event, JobLog, report_worker, worker_started, worker_stopped
+from ..signals import worker_started, worker_stopped
 from ..storage.claims import Suspects
 from ..storage.endings import Ending
 from .claiming.claimer import Claimer

@@ -40,12 +40,7 @@ from django_jobqueue.lifecycle.requeue import requeue_jobs
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import WorkerHeartbeat
 from django_jobqueue.options import get_options
-from django_jobqueue.outcomes import (
-    Crashed,
-    GivenBack,
-    judge_crash,
-    judge_overrun,
-)
+from django_jobqueue.outcomes import Crashed, GivenBack, judge_crash, judge_overrun
 from django_jobqueue.states import AttemptOutcome
 from django_jobqueue.storage.backlog import read_backlog
 from django_jobqueue.storage.claims import Suspects

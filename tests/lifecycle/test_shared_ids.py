@@ -9,6 +9,7 @@ import pytest
 
 from django_jobqueue import DeadJob, Job, JobSpec
 from django_jobqueue.exceptions import InvalidOption
+from django_jobqueue.job_log import JobLog
 from django_jobqueue.lifecycle.enqueue import enqueue_job
 from django_jobqueue.lifecycle.enqueue_many import enqueue_jobs
 from django_jobqueue.lifecycle.finish import finish_attempts
@@ -16,7 +17,6 @@ from django_jobqueue.lifecycle.requeue import requeue_jobs
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import Attempt
 from django_jobqueue.options import Options
-from django_jobqueue.signals import JobLog
 from django_jobqueue.states import SHARED_ID_META
 from django_jobqueue.storage.database import Database
 from django_jobqueue.storage.endings import Ending

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_jobqueue import Job, JobSpec
+from django_jobqueue.database_errors import is_lock_wait
 from django_jobqueue.lifecycle import finish as finish_module
 from django_jobqueue.lifecycle.claim import claim_jobs
 from django_jobqueue.lifecycle.finish import finish_attempts, finish_in_transaction
@@ -21,7 +22,7 @@ from django_jobqueue.lifecycle.promote import promote_jobs
 from django_jobqueue.lifecycle.rescue import rescue_jobs
 from django_jobqueue.models import WorkerHeartbeat
 from django_jobqueue.options import Retention, get_options
-from django_jobqueue.outcomes import Outcome, Succeeded, is_lock_wait
+from django_jobqueue.outcomes import Outcome, Succeeded
 from django_jobqueue.storage.claims import Claim
 from django_jobqueue.storage.database import Database
 from django_jobqueue.storage.endings import Ending

@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ...database_errors import is_database_trouble
 from ...models import Attempt, DeadJob, Job
 from ...options import Options
-from ...outcomes import Died, Succeeded, is_database_trouble
+from ...outcomes import Died, Succeeded
 from ...states import DEAD, JobStatus
 from ...storage.database import Database
 from ...storage.endings import (

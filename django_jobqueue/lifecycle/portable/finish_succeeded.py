@@ -13,9 +13,10 @@ from django.db.models import Field
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 
+from ...database_errors import is_database_trouble
 from ...models import Job
 from ...options import Options
-from ...outcomes import Succeeded, is_database_trouble
+from ...outcomes import Succeeded
 from ...states import JobStatus
 from ...storage.database import Database
 from ...storage.endings import Ending

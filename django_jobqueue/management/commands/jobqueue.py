@@ -28,10 +28,10 @@ from ...cli import (
 from ...cli.answers import NOT_ALL, UNREACHABLE, USAGE, Answer, Refusal, dump
 from ...cli.terminal import Terminal
 from ...cli.worker_flags import suggest_flags
+from ...database_errors import is_database_trouble
 from ...exceptions import JobQueueError
 from ...models import Job
 from ...options import get_options
-from ...outcomes import is_database_trouble
 from ...worker.running.connections import use_immediate_transactions
 from ...worker.startup.program import is_own_program, open_closed_outputs
 from ...worker.supervision.supervised_heartbeat import is_child

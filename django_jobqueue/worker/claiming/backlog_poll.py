@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from ...signals import Event
+from ...log_events import Event
 from ...storage.backlog import Backlog, find_work_left, read_backlog
 from ...storage.claims import Suspects
 from ...storage.database import Database

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from ...database_errors import is_cancelled_sql, names_row
+from ...job_log import report_unreadable
 from ...lifecycle.claim import claim_each, find_free_queues
 from ...lifecycle.unreadable import list_claim_candidates, move_unreadable_jobs
-from ...outcomes import is_cancelled_sql, names_row
-from ...signals import Event, report_unreadable
+from ...log_events import Event
 from ...storage.claims import Claim
 from ...storage.database import Database
 from .claim_env import ClaimEnv

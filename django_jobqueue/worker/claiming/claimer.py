@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
+from ...database_errors import is_database_trouble
 from ...lifecycle.claim import claim_jobs
 from ...options import Options
-from ...outcomes import is_database_trouble
 from ...signals import Send
 from ...storage.claims import Claim, Suspects
 from ...storage.database import Database

@@ -9,8 +9,8 @@ import logging
 from typing import assert_never
 from uuid import UUID
 
+from ...log_events import Event
 from ...options import get_options
-from ...signals import Event
 from ...storage.database import Database
 from ...storage.notices import CancelNotice, DueNotice, PendingNotice, read_notice
 from ..loop import Loop

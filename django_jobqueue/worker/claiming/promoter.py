@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import Iterable
 
+from ...database_errors import is_database_trouble
+from ...job_log import report_promoted
 from ...lifecycle.promote import Promoted, promote_each, promote_jobs
-from ...outcomes import is_database_trouble
-from ...signals import report_promoted
 from ...storage.backlog import find_next_due
 from ...storage.database import Database
 from ...storage.notify import notify_pending

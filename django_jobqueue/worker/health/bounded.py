@@ -13,7 +13,7 @@ from collections.abc import Callable
 from django.db import connections
 
 from ...failures import describe_exception
-from ...signals import Event
+from ...log_events import Event
 
 logger = logging.getLogger("django_jobqueue.worker")
 

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 from ...exceptions import ConfigurationError
+from ...log_events import Event
 from ...options import Options
-from ...signals import Event
 from .http import Answer, HealthServer
 from .status import WorkerStatus, find_fatal_reasons, find_unready_reasons
 from .systemd import Service

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from ...signals import Event
+from ...log_events import Event
 
 logger = logging.getLogger("django_jobqueue.worker")
 

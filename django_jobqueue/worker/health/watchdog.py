@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ...signals import Event
+from ...log_events import Event
 from .bounded import run_bounded
 
 logger = logging.getLogger("django_jobqueue.worker")

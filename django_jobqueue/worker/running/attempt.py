@@ -16,10 +16,10 @@ from typing import Any
 
 from ...context import JobContext
 from ...exceptions import Interruption, JobCancelled, JobTimeout
-from ...failures import KeptException, clear_frames, describe_exception
+from ...failures import KeptException, clear_frames, describe_exception, is_kind
 from ...handlers import Handler
 from ...middleware import acall_through
-from ...outcomes import Died, Outcome, Succeeded, is_kind
+from ...outcomes import Died, Outcome, Succeeded
 from ...payloads import dump_result
 from ...signals import has_receivers
 from ...states import DeadReason

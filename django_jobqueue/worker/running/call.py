@@ -19,13 +19,14 @@ from django.db import transaction
 from django.db.transaction import TransactionManagementError
 
 from ...context import JobContext
+from ...database_errors import is_cancelled_sql, is_conflict
 from ...exceptions import LeaseLost, UniqueKeyBusy
 from ...handlers import Handler
+from ...job_log import report_late_error, report_settled
 from ...lifecycle.finish import finish_in_transaction
 from ...middleware import call_through
-from ...outcomes import SUCCEEDED, Outcome, Succeeded, is_cancelled_sql, is_conflict
+from ...outcomes import SUCCEEDED, Outcome, Succeeded
 from ...payloads import dump_result
-from ...signals import report_late_error, report_settled
 from ...storage.claims import Claim
 from ...storage.commit_check import CommitState, check_commit
 from ...storage.database import Database

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...failures import describe_exception
-from ...signals import Event
+from ...log_events import Event
 from .in_flight import InFlightJob, InFlightJobs
 
 logger = logging.getLogger("django_jobqueue.worker")

@@ -25,8 +25,8 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from ...failures import describe_exception
+from ...log_events import Event
 from ...outcomes import Succeeded
-from ...signals import Event
 from ...states import AttemptOutcome
 from ...storage.endings import Ending
 from .attempt import arun_attempt, end_unstarted, give_up

@@ -16,7 +16,7 @@ from django.core.cache import close_caches
 from django.db import connections, reset_queries
 from django.db.backends.signals import connection_created
 
-from ...signals import Event
+from ...log_events import Event
 from .interrupts import raise_wanted
 
 logger = logging.getLogger("django_jobqueue.worker")

@@ -9,10 +9,10 @@ from typing import Any
 from ...backoff import Backoff, find_stored_backoff
 from ...exceptions import JobTimeout
 from ...handlers import Handler
+from ...log_events import Event
 from ...options import Options
 from ...outcomes import Outcome, RetryPolicy, choose_delay, judge
 from ...registry import find_handler
-from ...signals import Event
 from ...storage.claims import Claim
 from .in_flight import InFlightJob
 

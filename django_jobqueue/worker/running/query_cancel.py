@@ -13,8 +13,8 @@ from typing import Any
 
 from django.db import connections
 
+from ...log_events import Event
 from ...options import get_options
-from ...signals import Event
 from ...storage.poolers import has_false_pids
 
 logger = logging.getLogger("django_jobqueue.worker")

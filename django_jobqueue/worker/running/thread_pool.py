@@ -21,9 +21,9 @@ from django.core.cache import caches
 from django.db import connections
 
 from ...failures import Failure
+from ...log_events import Event
 from ...outcomes import Died, GivenBack
 from ...registry import find_handler
-from ...signals import Event
 from ...states import AttemptOutcome, DeadReason
 from ...storage.endings import Ending
 from ..health.progress import Part

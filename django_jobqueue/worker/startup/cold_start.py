@@ -16,8 +16,8 @@ from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
 from ...backoff import growing_pauses
+from ...database_errors import is_database_trouble
 from ...models import Job
-from ...outcomes import is_database_trouble
 
 if TYPE_CHECKING:
     from ..main_thread import MainThread

@@ -21,8 +21,8 @@ from types import FrameType
 from django.utils.autoreload import DJANGO_AUTORELOAD_ENV
 
 from ...backoff import growing_pauses
+from ...log_events import Event
 from ...options import Options
-from ...signals import Event
 from ..health.systemd import NOTIFY_VARIABLES
 
 logger = logging.getLogger("django_jobqueue.worker")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 from uuid import UUID
 
-from ...signals import LOUD_JOBS_PER_SECOND, Event, format_field
+from ...job_log import LOUD_JOBS_PER_SECOND
+from ...log_events import Event, format_field
 from ...storage.claims import Claim
 from ..running.attempt import current_claim
 from ..running.interrupts import raise_wanted_by_log_call, wanted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...signals import Event
+from ...log_events import Event
 from .child import Child
 from .memory_values import RunningAttempt, Stage
 from .process_pool import ProcessPool

@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from uuid import UUID
 
-from ...signals import Event
+from ...log_events import Event
 from ..health.log_queue import LogQueue
 from .child import Child, describe_exit
 from .memory_values import RunningAttempt, Stage

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ...log_events import Event
 from ...options import Options
-from ...signals import Event
 from .process_pool import ProcessPool
 from .supervisor_db import SupervisorDb, logger
 

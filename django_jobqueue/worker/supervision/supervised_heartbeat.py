@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from uuid import UUID
 
 from ... import __version__
+from ...log_events import Event
 from ...options import Options
-from ...signals import Event
 from ...storage.worker_rows import BeatReply
 from ..commands import Command, UnknownCommandError, decode_command
 from ..health.bounded import run_bounded

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from ...log_events import Event
 from ...options import Options
-from ...signals import Event
 from ..commands import Command
 from ..health.bounded import LOG_LINE_SECONDS
 from ..health.reporter import HealthReporter

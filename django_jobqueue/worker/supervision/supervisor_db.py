@@ -14,20 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import assert_never
 
+from ...database_errors import is_database_trouble, is_lock_wait
+from ...job_log import JobLog
 from ...lifecycle.finish import FinishReport, finish_attempts
 from ...options import Options
-from ...outcomes import (
-    Cancelled,
-    Crashed,
-    Died,
-    GivenBack,
-    Lost,
-    Retried,
-    Succeeded,
-    is_database_trouble,
-    is_lock_wait,
-)
-from ...signals import JobLog
+from ...outcomes import Cancelled, Crashed, Died, GivenBack, Lost, Retried, Succeeded
 from ...storage.backends import end_backends
 from ...storage.backlog import count_backlog
 from ...storage.database import Database

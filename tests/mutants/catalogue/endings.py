@@ -118,7 +118,7 @@ ENDINGS = [
         "An error is judged by its real type, not by its __class__ attribute.",
         [
             Edit(
-                "django_jobqueue/outcomes.py",
+                "django_jobqueue/failures.py",
                 "return issubclass(type(error), kinds)",
                 "return isinstance(error, kinds)",
             )

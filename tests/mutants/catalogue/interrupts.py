@@ -48,7 +48,7 @@ INTERRUPTIONS = [
             )
         ],
         tests=[
-            f"{TESTS}::test_a_malformed_backoff_in_the_row_does_not_stop_the_deadlines"
+            f"{TESTS}::test_a_job_whose_retry_delay_fails_does_not_stop_the_deadlines"
         ],
         database="sqlite",
     ),

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_jobqueue.signals import LOUD_JOBS_PER_SECOND, Event, format_field
+from django_jobqueue.job_log import LOUD_JOBS_PER_SECOND
+from django_jobqueue.log_events import Event, format_field
 from django_jobqueue.storage.claims import Claim
 from django_jobqueue.worker.running.attempt import current_claim
 from django_jobqueue.worker.startup import logs

@@ -1,4 +1,4 @@
-"""What the signals say of the ends of attempts."""
+"""What is logged and sent for the ends and promotions of jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from django.utils import timezone
 
 from django_jobqueue.failures import Failure
+from django_jobqueue.job_log import JobLog, report_promoted
 from django_jobqueue.lifecycle.promote import Promoted
 from django_jobqueue.options import get_options
 from django_jobqueue.outcomes import Crashed
-from django_jobqueue.signals import JobLog, job_promoted, job_retried, report_promoted
+from django_jobqueue.signals import job_promoted, job_retried
 from django_jobqueue.storage.database import Database
 from django_jobqueue.storage.endings import Ending
 from django_jobqueue.storage.ownership import OwnedJob, make_claim
@@ -37,7 +38,7 @@ OWNED = OwnedJob(
 )
 
 
-def test_a_crash_is_told_as_a_retry_with_its_cause(
+def test_a_crash_is_reported_as_a_retry_with_its_cause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failure = Failure(exception_class="WorkerCrashed", message="It died.")
@@ -79,7 +80,7 @@ def test_sys_exit_of_a_receiver_does_not_end_the_thread_that_reports(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_tells_of_each_job_it_promotes() -> None:
+def test_a_worker_reports_each_job_that_it_promotes() -> None:
     due = make_job(scheduled=True, run_at=timezone.now() - timedelta(seconds=1))
     make_job(scheduled=True)
     worker = Worker(get_options())
